@@ -217,8 +217,8 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main(["check", "tiny", "--scale", "mini"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
         POSITIVE,
-        "  own/samples.csv: 40 images of 3 sites, 38 patients",
-        "    A (internal): 10 images, 10 patients; 10 negative, 0 positive",
+        "  own/samples.csv: 40 images of 3 sites, 37 patients",
+        "    A (internal): 10 images, 9 patients; 10 negative, 0 positive",
         "    B (external): 10 images, 10 patients; 5 negative, 5 positive",
         "    C (no role): 20 images, 19 patients (unknown for images: 1); 10 negative, 10 positive",
         "  warning: site 'A' is to train, and has no image of class 'positive'",
@@ -226,9 +226,8 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
         "  warning: site 'C' (images: 20) has no role in the study",
         "  warning: patients at several sites: 1, at internal and external ones: 1; "
         "they count as different people; leave out at one site whoever is the same",
-        "  warning: patients 'p1', 'P1' differ only by spaces, case or Unicode form, and count as 2",
-        "  warning: every image has its own patient (20): is `patient` the name of an image? Then images of one "
-        "patient may train and test, and intervals are too narrow",
+        "  warning: patients 'p1', 'P1' differ only in spelling, and count as one person; if they are several, name them "
+        "apart",
         "  warning: classes go with sites (Cramér's V 0.58): a network may tell the classes by the scanner, and scores "
         "at home do not show it",
         NOT_YET,

@@ -173,7 +173,7 @@ def test_sites_without_a_role_that_differ_by_a_space_are_told(capsys: pytest.Cap
     changed("18.png,0,B", "18.png,0,C")
     assert cli.main(["check", "tiny", "--scale", "mini"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  warning: sites 'C', 'C ' differ only by spaces, case or Unicode form, and count as 2" in lines
+    assert "  warning: sites 'C', 'C ' differ only in spelling, and count as 2" in lines
     assert "  warning: site 'C ' (images: 1) has no role in the study" in lines
 
 

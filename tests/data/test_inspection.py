@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedshift.algorithms import Training
-from fedshift.core.spelling import groups, plain, quoted
+from fedshift.core.spelling import folded, groups, quoted
 from fedshift.data.inspection import Inspection, by_class, cramers_v, inspect
 from fedshift.data.partition import Partition
 
@@ -35,15 +35,39 @@ def said(inspection: Inspection) -> list[str]:
     return [str(fault).partition(";")[0] for fault in inspection.faults]
 
 
-@pytest.mark.parametrize("other", ["zürich", " Zürich", "Zürich\t", "ZÜRICH", "Zu\u0308rich"])
-def test_spellings_of_one_name(other: str) -> None:
-    assert plain(other) == plain("Zürich")
-    assert groups(["Ulm", "Zürich", "Ulm", other]) == [["Zürich", other]]
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        *(("Zürich", other) for other in ("zürich", " Zürich", "Zürich\t", "ZÜRICH", "Zu\u0308rich", "Zü\u00adrich")),
+        *(("12", other) for other in ("12.0", "012", "12.00", "\uff11\uff12", "12\u200b", "\ufeff12", "\xa012 ")),
+        *(("12000", other) for other in ("12,000", "12\xa0000", "12\u202f000", "12'000", "1.2E+04", "12,000.0")),
+        ("P7", "P007"),
+        ("north-7", "north\u20137"),
+        ("north-7", "NORTH\u2212007.0"),
+        ("a b", "a\xa0\u2009b"),
+        ("0", "000"),
+        ("STRASSE", "straße"),
+    ],
+)
+def test_spellings_of_one_name(name: str, other: str) -> None:
+    assert folded(other) == folded(name)
+    assert groups(["Ulm", name, "Ulm", other]) == [[name, other]]
 
 
-@pytest.mark.parametrize("other", ["Zurich", "Z ürich", "Zürich1"])
-def test_other_names(other: str) -> None:
-    assert groups(["Zürich", other]) == []
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        *(("Zürich", other) for other in ("Zurich", "Z ürich", "Zürich1")),
+        *(("12", other) for other in ("120", "1.2", "12.01", "1 2", "-12", "12a")),
+        ("1.5", "1.05"),  # parts of a number with dots, such as an identifier of DICOM
+        ("1.2.10", "1.2.1"),
+        ("12e45", "12e+45"),  # a digest is no number
+        ("1,00", "100"),
+        ("1000", "100"),
+    ],
+)
+def test_other_names(name: str, other: str) -> None:
+    assert groups([name, other]) == []
 
 
 def test_what_readers_would_overlook_shows_in_a_message() -> None:
@@ -103,7 +127,8 @@ def test_patients_at_several_sites_are_counted_and_those_across_apart() -> None:
         "patients at several sites: 3, at internal and external ones: 1; "
         "they count as different people; leave out at one site whoever is the same",
         "every image has its own patient (60): is `patient` the name of an image? Then images of one patient may "
-        "train and test, and intervals are too narrow",
+        "train and test, and intervals are too narrow. If each is of another person, say so: "
+        "dataset.one_image_a_patient: true",
     ]
 
 
@@ -112,14 +137,52 @@ def test_unknown_patients_are_said_with_what_follows() -> None:
     assert said_of_it.startswith("patients are unknown: images of one patient may train and test")
 
 
-def test_numbers_that_agree_but_for_leading_zeros() -> None:
+def test_spellings_of_a_patient_count_once_and_stay_in_one_split() -> None:
+    """Of 30 patients with two images each, one image of each is of a program that writes numbers as floats."""
     table = samples({"A": 20, "B": 20, "C": 20})
-    names = [f"{n // 2}" for n in range(60)]
-    names[7:9] = ["007", "07"]
-    warnings = [*seen(table.assign(patient=names)).warnings()]
-    assert "patients '007', '07', '7' agree but for leading zeros, and count as 3" in [
-        line.replace("'7', '007', '07'", "'007', '07', '7'") for line in warnings
-    ]
+    inspection = seen(table.assign(patient=[f"{n // 2 + 10}{'.0' * (n % 2)}" for n in range(60)]))
+    assert inspection.patients == 30
+    assert [site.patients for site in inspection.sites] == [10, 10, 10]
+    *first, more = inspection.warnings()
+    assert first[0] == (
+        "patients '10', '10.0' differ only in spelling, and count as one person; if they are several, name them apart"
+    )
+    assert (len(first), more) == (20, "10 more names of patients are spelt in several ways")
+
+
+@pytest.mark.parametrize("name", ["unknown", "N/A", "-", "?", " NaN", "0", "None"])
+def test_names_that_stand_for_unknown_patients_are_asked_about(name: str) -> None:
+    table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(120)])
+    table.loc[:2, "patient"] = name
+    (question,) = (line for line in seen(table).warnings() if "stand" in line)
+    assert question.startswith(f"patient {name!r} has 3 of the 40 images at A: does the name stand for patients who")
+
+
+def test_a_patient_0_beside_a_patient_1_is_counted_and_not_asked_about() -> None:
+    table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"{n // 2}" for n in range(120)])
+    assert not [line for line in seen(table).warnings() if "stand" in line]
+
+
+@pytest.mark.parametrize(("images", "asked"), [(12, True), (4, False)])
+def test_a_patient_with_most_images_of_a_site_is_asked_about(images: int, asked: bool) -> None:
+    """At site A of 100 images, 12 are more than a tenth and 12 / (100 / 45) = 5.4 times the mean; 4 are neither."""
+    table = samples({"A": 100, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(180)])
+    table.loc[: images - 1, "patient"] = "X"
+    assert any("patient 'X' has 12 of the 100 images at A" in line for line in seen(table).warnings()) == asked
+
+
+def test_few_patients_with_many_images_each_are_no_question() -> None:
+    table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 10}" for n in range(120)])
+    assert not [line for line in seen(table).warnings() if "stand" in line]
+
+
+def test_one_image_a_patient_that_the_study_states_is_no_question() -> None:
+    table = samples({"A": 20, "B": 20, "C": 20})
+    table["patient"] = table["sample"]
+    uses = [(Partition(internal=("A", "B"), external=("C",)), Training(batch_size=2))]
+    assert [*inspect(table, CLASSES, uses, one_each=True).warnings()] == []
+    (question,) = inspect(table, CLASSES, uses).warnings()
+    assert "dataset.one_image_a_patient: true" in question
 
 
 def test_what_external_sites_lack_and_have_few_of() -> None:
@@ -144,9 +207,9 @@ def test_classes_that_go_with_sites() -> None:
 def test_of_very_many_spellings_some_are_named_and_the_others_counted() -> None:
     table = samples({"A": 30, "B": 30, "C": 30})
     names = [f"{letter}{n}" for n in range(45) for letter in "pP"]
-    *named, rest, _ = seen(table.assign(patient=names)).warnings()
+    *named, rest = seen(table.assign(patient=names)).warnings()
     assert len(named) == 20
-    assert named[0] == "patients 'p0', 'P0' differ only by spaces, case or Unicode form, and count as 2"
+    assert named[0].startswith("patients 'p0', 'P0' differ only in spelling, and count as one person")
     assert rest == "25 more names of patients are spelt in several ways"
 
 

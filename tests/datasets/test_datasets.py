@@ -354,6 +354,23 @@ def test_sites_and_patients_keep_their_names(tmp_path: Path) -> None:
     assert made.samples["patient"][0] == "007"
 
 
+def test_rows_without_a_patient_are_one_each_where_the_study_says_so(tmp_path: Path) -> None:
+    path = two(tmp_path, patient=["p", None])
+    made = prepared(own(path, one_image_a_patient=True), tmp_path)
+    assert made.samples["patient"].tolist() == ["p", "b.png"]
+    assert own(path).dataset.identity() != own(path, one_image_a_patient=True).dataset.identity()
+    assert "one_image_a_patient" not in own(path).dataset.identity()
+
+
+def test_two_images_of_a_patient_refute_what_the_study_says(tmp_path: Path) -> None:
+    data = own(two(tmp_path, patient=["007", "7.0"]), one_image_a_patient=True)
+    (fault,) = data.dataset.examine(Path()).faults
+    assert str(fault).endswith(
+        "samples.csv, line 3: patient '007' is that of " + f"{tmp_path}/samples.csv, line 2 too; "
+        "correct it, or remove dataset.one_image_a_patient"
+    )
+
+
 def test_numbers_are_names_and_keep_their_zeros(tmp_path: Path) -> None:
     path = two(tmp_path)
     table(tmp_path, "path,label,site,patient\na.png,0,01,007\nb.png,1,1,\n")

@@ -351,7 +351,7 @@ def test_a_folder_of_dicom_files_is_predicted(trained_project: Project, tmp_path
 def test_sites_that_differ_by_a_space_are_told(trained_project: Project, tmp_path: Path, capsys: Any) -> None:
     table = rows(trained_project, "far").head(4).assign(site=["x", "x ", "X", "y"])[["path", "site"]]
     ImageFiles.of(trained_project.run(), source := listing(trained_project, "spaces.csv", table)).listed()
-    told = f"{source}: sites 'x', 'x ', 'X' differ only by spaces, case or Unicode form, and count as 3"
+    told = f"{source}: sites 'x', 'x ', 'X' differ only in spelling, and count as 3"
     assert told in capsys.readouterr().err
 
 

@@ -117,7 +117,7 @@ def test_names_that_are_spelt_in_several_ways_are_noted() -> None:
     """One patient under two names could train and test."""
     samples = pd.DataFrame({"site": ["A", "A", "B", "C"], "patient": ["p1", "p1 ", None, "P2"]})
     assert list(notes(samples, np.arange(4), None, 1)) == [
-        "Patients 'p1', 'p1 ' differ only by spaces, case or Unicode form, and count as 2."
+        "Patients 'p1', 'p1 ' differ only in spelling, and count as one person; if they are several, name them apart."
     ]
     samples["site"] = ["Zürich", "Zu\u0308rich", "B", "C"]
     assert next(notes(samples, np.arange(4), None, 1)).startswith(r"Sites 'Zürich', 'Zu\u0308rich' differ only by")

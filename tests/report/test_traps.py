@@ -20,6 +20,8 @@ from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word
 from fedshift.data.looks import Album
 from fedshift.data.partition import Partition
+from fedshift.data.prepared import read_samples
+from fedshift.io.tables import write_table
 from fedshift.jobs.prepare import seen
 from fedshift.report import calibration_section, care, cohort, page
 from fedshift.report.answer import answer
@@ -187,14 +189,42 @@ def test_a_site_whose_masks_are_inverted_is_a_problem(inverted: int, status: str
     ("patients", "words"),
     [
         ([f"image{n}" for n in range(3 * EACH)], "every image has its own patient"),
-        ([f"{n // 8 + 1:0{2 + n % 2}}" for n in range(3 * EACH)], "agree but for leading zeros"),
+        (["unknown", "unknown", *(f"p{n // 4}" for n in range(2, 3 * EACH))], "stand for patients who are not known"),
     ],
-    ids=["images", "zeros"],
+    ids=["images", "placeholder"],
 )
 def test_patients_that_may_be_none_are_asked_for(patients: list[str], words: str, tmp_path: Path) -> None:
     made = judged(rows(patient=patients), tmp_path)
     assert made.doubted
     assert any(words in text for text in made.caveats)
+
+
+def test_patients_that_are_spelt_in_several_ways_are_compared_as_one(tmp_path: Path) -> None:
+    """Of each patient one image is that of 3.0, not of 3: as the file has them, patients 20 to 31 are split."""
+    names = pd.Series([f"{n // 4 % 10}{'.0' * (n % 2)}" for n in range(3 * EACH)])
+    table = rows(patient=names)
+    file = tmp_path / "samples.parquet"
+    write_table(file, table.drop(columns=["role", "split"]))
+    read = read_samples(file).assign(role=table["role"], split=table["split"])
+    assert read["patient"].nunique() == 10 and names.nunique() == 20
+    made = judged(read, tmp_path)
+    assert check(made, cohort.PATIENT_NAMES).detail == (
+        "10 spelt in several ways, such as 0 and 0.0, are each taken for one person"
+    )
+    # each patient is at all three sites, and so inside and outside
+    shared = check(made, "Patients shared by internal and external sites")
+    assert (shared.status, shared.detail[:9]) == ("PROBLEM", "10 shared")
+    assert light(made, "Leaks and copies").status == "problem"
+
+
+def test_one_image_a_patient_is_no_doubt_where_the_study_says_so(tmp_path: Path) -> None:
+    table = rows(patient=[f"image{n}" for n in range(3 * EACH)])
+    pixels, flat, grey, looks = zip(*map(seen, pictures(len(table))), strict=True)
+    table = table.assign(pixels=pixels, flat=flat, grey=grey, look=looks, row=np.arange(len(table)))
+    test = table[table["split"] == "test"]
+    made = cohort._cohort(PARTITION, table, test, CLASSES, Album(pictures(len(table))), one_each=True)
+    assert not made.doubted
+    assert light(made, "Leaks and copies").status == "ok"
 
 
 def test_unknown_patients_are_said_with_the_leak_that_may_follow(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def inspected(plan: Plan) -> list[str]:
             subgroups.require(plan, ", ".join(map(str, tables)), further_columns(examined.samples))
         # Classes of masks are those of pixels: images have none.
         classes = data.dataset.classes if data.task.has_probabilities else ()
-        inspection = inspect(examined.samples, classes, list(uses.values()))
+        inspection = inspect(examined.samples, classes, list(uses.values()), data.dataset.has_one_image_a_patient)
         faults |= {str(fault): fault for fault in (*examined.faults, *inspection.faults)}
         about = [f"    {fact}" for fact in examined.facts] + [f"  warning: {text}" for text in examined.warnings]
         texts.append("\n".join([*lines(", ".join(map(str, tables)), inspection), *about]))

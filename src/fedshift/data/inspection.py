@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import SHOWN, UserError
-from ..core.spelling import groups, quoted
+from ..core.spelling import PLACEHOLDERS, folded, groups, quoted, unified
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,10 @@ FEW = 10
 """With fewer images of a class at a site, scores of that class are rough."""
 MANY = 20
 """With fewer images, each may well show another patient."""
+TENTH = 0.1
+"""The share of a site's images above which a patient may be a name for several."""
+OUTLYING = 3
+"""How many times the mean number of images of a patient such a name has at least."""
 TOGETHER = 0.5
 """Cramér's V of class and site above which a study is warned."""
 GIVEN_AWAY = 0.3
@@ -57,10 +61,11 @@ class Inspection:
     patients : number of known patients
     shared : patients that are at several sites
     across : those of them that are at an internal and at an external site of one partition
-    spellings : names of sites and patients that differ only by spaces, case or Unicode form, by column
+    spellings : names of sites and of patients that differ only in spelling, by column
     faults : errors that keep the study from running as it is meant
     clients : clients that no site stands behind, with the images that are dealt to them
-    zeros : patients' numbers that agree but for leading zeros, such as 7 and 007
+    stand_ins : questions about names that may stand for patients who are not known; see `stand_ins`
+    one_each : the study says that each image is of another patient
     saved : how the format of files goes with the class, by the endings of their names; empty where it does not
     """
 
@@ -72,7 +77,8 @@ class Inspection:
     spellings: dict[str, list[list[str]]]
     faults: list[UserError]
     clients: tuple[SiteSamples, ...] = ()
-    zeros: tuple[tuple[str, ...], ...] = ()
+    stand_ins: tuple[str, ...] = ()
+    one_each: bool = False
     saved: str = ""
 
     def warnings(self) -> Iterator[str]:
@@ -112,13 +118,13 @@ class Inspection:
                 "patients are unknown: images of one patient may train and test, so that scores at home look too good, "
                 "and intervals are too narrow"
             )
-        elif images >= MANY and all(site.samples == site.patients for site in used):
+        elif not self.one_each and images >= MANY and all(site.samples == site.patients for site in used):
             yield (
                 f"every image has its own patient ({images:,}): is `patient` the name of an image? Then images of "
-                "one patient may train and test, and intervals are too narrow"
+                "one patient may train and test, and intervals are too narrow. If each is of another person, say so: "
+                "dataset.one_image_a_patient: true"
             )
-        for names in self.zeros[:SHOWN]:
-            yield f"patients {', '.join(map(quoted, names))} agree but for leading zeros, and count as {len(names)}"
+        yield from self.stand_ins[:SHOWN]
         if self.saved:
             yield f"the format of files goes with the class: {self.saved}"
         association = cramers_v([site.classes for site in used])
@@ -182,18 +188,27 @@ def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
     """
     for names in spellings[:SHOWN]:
         listed = ", ".join(map(quoted, names))
-        yield f"{column}s {listed} differ only by spaces, case or Unicode form, and count as {len(names)}"
+        number = "one person; if they are several, name them apart" if column == "patient" else len(names)
+        yield f"{column}s {listed} differ only in spelling, and count as {number}"
     if len(spellings) > SHOWN:
         yield f"{len(spellings) - SHOWN:,} more names of {column}s are spelt in several ways"
 
 
-def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tuple[Partition, Training]]) -> Inspection:
+def inspect(
+    samples: pd.DataFrame,
+    classes: tuple[str, ...],
+    uses: Sequence[tuple[Partition, Training]],
+    one_each: bool = False,
+) -> Inspection:
     """Inspect samples for the partitions and trainings of a study.
 
     `samples` has the columns site, label and patient; a site or a label may be missing where a row is faulty. Such rows
-    are counted where they can be, so that one fault does not hide another.
+    are counted where they can be, so that one fault does not hide another. `one_each` says that the study knows each
+    image to be of another patient.
     """
     samples = samples[samples["site"].notna()].reset_index(drop=True)
+    written = samples["patient"].dropna().unique()
+    samples = samples.assign(patient=unified(samples["patient"]))
     partitions = list(dict.fromkeys(partition for partition, _ in uses))
     divided = {partition: _divided(samples, partition) for partition in partitions}
     named = samples[samples["patient"].notna()]
@@ -212,7 +227,7 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
         across=frozenset[str]().union(*(_across(named, partition) for partition in partitions)),
         spellings={
             "site": groups(samples["site"].unique()),
-            "patient": groups(named["patient"].unique()),
+            "patient": groups(written),
         },
         faults=list(faults.values()),
         clients=tuple(
@@ -220,7 +235,8 @@ def inspect(samples: pd.DataFrame, classes: tuple[str, ...], uses: Sequence[tupl
             for partition, (assigned, _) in divided.items()
             for client in _clients(samples, partition, assigned, classes)
         ),
-        zeros=leading_zeros(named["patient"]),
+        stand_ins=tuple(stand_ins(named)),
+        one_each=one_each,
         saved=_saved(samples, classes, partitions),
     )
 
@@ -234,12 +250,26 @@ def _saved(samples: pd.DataFrame, classes: Sequence[str], partitions: Sequence[P
     return by_class(formats(used["sample"]), used["label"], classes)
 
 
-def leading_zeros(patients: pd.Series) -> tuple[tuple[str, ...], ...]:
-    """Return the numbers of patients that agree but for leading zeros, which spreadsheets drop."""
-    names = patients.astype(str).drop_duplicates()
-    numbers = names[names.str.fullmatch(r"\d+")]
-    alike = numbers.groupby(numbers.str.lstrip("0"), sort=False).agg(tuple)
-    return tuple(found for found in alike if len(found) > 1)
+def stand_ins(named: pd.DataFrame) -> Iterator[str]:
+    """Yield a question about each name that may stand for patients who are not known.
+
+    `named` has the columns site and patient. Asked are placeholders, such as `unknown`, and patients with more than
+    TENTH of the images of a site and more than OUTLYING times as many as its patients have on average. The name 0 is
+    not asked about where a patient 1 shows that patients are counted.
+    """
+    names = set(named["patient"].astype(str))
+    for site, patients in named["patient"].astype(str).groupby(named["site"], sort=False):
+        counts = patients.value_counts(sort=False)
+        total, mean = counts.sum(), counts.mean()
+        large = counts.index[(counts > TENTH * total) & (counts > OUTLYING * mean) & (total >= MANY)]
+        for name in (name for name in counts.index if folded(name) in PLACEHOLDERS or name in large):
+            if name == "0" and "1" in names:
+                continue
+            yield (
+                f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}: does the name stand "
+                "for patients who are not known? All its images are then in one split, and count as one person; leave "
+                "the cell empty where nobody knows the patient"
+            )
 
 
 def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame, list[UserError]]:

@@ -12,7 +12,7 @@ from ..core import digest
 from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.frozen import Frozen
 from ..core.rng import stream
-from ..core.spelling import plain, quoted
+from ..core.spelling import folded, quoted
 from .cut import Cut, uncut
 from .deal import Deal
 
@@ -212,8 +212,8 @@ class Partition(Frozen):
 
     def spellings(self, names: Iterable[str]) -> dict[str, str]:
         """Return the site of this partition for each of the names that is only another spelling of it."""
-        sites = {plain(site): site for site in self._sites}
-        return {name: sites[plain(name)] for name in names if name not in self._sites and plain(name) in sites}
+        sites = {folded(site): site for site in self._sites}
+        return {name: sites[folded(name)] for name in names if name not in self._sites and folded(name) in sites}
 
     def name_faults(self, names: pd.Series) -> list[UserError]:
         """Return an error for each site that no sample has, or that some samples spell otherwise.

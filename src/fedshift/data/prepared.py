@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
+from ..core.spelling import unified
 from ..core.units import SPACING
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_object, require_unique
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 AGAIN = "remove its folder, and run the study again"
 SAMPLES = {"sample": "text", "site": "text", "label": "whole numbers", "patient": "anything"}
+AS_WRITTEN = "patient as written"
+"""Column of patients before their spellings were unified."""
 PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
 """The columns of a partition, and what they hold."""
 
@@ -31,11 +34,16 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def read_samples(path: Path) -> pd.DataFrame:
-    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is none."""
+    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is none.
+
+    Spellings of one patient are one, so that splits and intervals take them together. Where there are several, the
+    column AS_WRITTEN has the patients as the file spells them.
+    """
     table = read_table(path)
     require_columns(path, table, SAMPLES, AGAIN)
     require_unique(path, table, ["sample"], AGAIN)
-    return table
+    patient = unified(table["patient"])
+    return table if patient is table["patient"] else table.assign(**{AS_WRITTEN: table["patient"], "patient": patient})
 
 
 def read_partition(path: Path) -> pd.DataFrame:

@@ -190,6 +190,11 @@ class Dataset(Plugin):
         return False
 
     @property
+    def has_one_image_a_patient(self) -> bool:
+        """Return whether each image is known to be of another patient, as many sets of X-rays are."""
+        return False
+
+    @property
     def has_miniature(self) -> bool:
         """Return whether a miniature exists; a dataset without one is used in full at every scale."""
         return type(self).miniature is not Dataset.miniature

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError, require_none, shortened
-from ..core.spelling import plain, quoted
+from ..core.spelling import folded, quoted, unified
 from ..core.units import SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
@@ -61,7 +61,7 @@ class OwnImages(Dataset):
 
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
-    reading_fields = frozenset({"skip_unreadable", "masks", *SCANS})
+    reading_fields = frozenset({"skip_unreadable", "masks", "one_image_a_patient", *SCANS})
     later_fields = reading_fields
     table: Path = Field(
         description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
@@ -99,6 +99,11 @@ class OwnImages(Dataset):
         description="for segmentation: the class of each value of the masks, such as {0: 0, 255: 1}, or of each "
         "colour, such as {'#000000': 0, '#ff0000': 1}",
     )
+    one_image_a_patient: bool = Field(
+        False,
+        description="say that each row shows another patient, as in many sets of X-rays: rows without a patient count "
+        "as one each, and a patient in two rows is an error",
+    )
     title: str = Field("Own images", description="title on the page")
     licence: str = Field("not stated", description="licence of the images")
     citation: str = Field("", description="citation of the images")
@@ -127,6 +132,10 @@ class OwnImages(Dataset):
     @property
     def has_masks(self) -> bool:
         return self.masks is not None
+
+    @property
+    def has_one_image_a_patient(self) -> bool:
+        return self.one_image_a_patient
 
     @field_validator("slices")
     @classmethod
@@ -321,6 +330,9 @@ class OwnImages(Dataset):
         )
         empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
         paths = rows["path"].dropna()
+        if self.one_image_a_patient:
+            samples["patient"] = samples["patient"].fillna(samples["path"])
+            faults += _several_of_one(table, unified(samples["patient"]))
         tell_outside(table, paths)
         unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
         found = self._scans(samples, table.parent)
@@ -342,7 +354,7 @@ class OwnImages(Dataset):
 
         def fault(value: str, where: pd.Series) -> UserError:
             problem = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
-            meant = (f"write {name!r}" for name in self.classes if plain(name) == plain(value))
+            meant = (f"write {name!r}" for name in self.classes if folded(name) == folded(value))
             return UserError(place(table, where), problem + _also(int(where.sum())), next(meant, usual))
 
         return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
@@ -461,14 +473,26 @@ def _file_fault(file: Path) -> str:
     return "" if file.stat().st_size else EMPTY
 
 
+def _several_of_one(table: Path, patients: pd.Series) -> list[UserError]:
+    """Return an error for each row with the patient of an earlier one."""
+    again = patients[patients.duplicated() & patients.notna()]
+
+    def fault(row: int) -> UserError:
+        problem = f"patient {quoted(patients[row])} is that of {place(table, patients == patients[row])} too"
+        remedy = "correct it, or remove dataset.one_image_a_patient"
+        return UserError(f"{table}, {patients.index.name} {row}", problem, remedy)
+
+    return shortened(map(fault, again.index), len(again), table)
+
+
 def _other_name(file: Path) -> str:
     """Return how the name of a lost image is spelt in its folder; an empty text if it is not there at all."""
     if "\\" in str(file):
         return "write / between folders"
     with contextlib.suppress(OSError, ValueError):
-        names = [other.name for other in file.parent.iterdir() if plain(other.name) == plain(file.name)]
+        names = [other.name for other in file.parent.iterdir() if folded(other.name) == folded(file.name)]
         if names:
-            return f"its folder has {quoted(min(names))}: spaces, case and the Unicode form count"
+            return f"its folder has {quoted(min(names))}: blanks, case, zeros and the Unicode form count"
     return ""
 
 

@@ -158,7 +158,7 @@ class ImageFiles(OwnImages):
             raise UserError(self.table, "has no rows below its header", "list each image in a row")
         for names in groups(rows["site"].unique()) if "site" in rows else ():
             listed = ", ".join(map(quoted, names))
-            say(f"{self.table}: sites {listed} differ only by spaces, case or Unicode form, and count as {len(names)}")
+            say(f"{self.table}: sites {listed} differ only in spelling, and count as {len(names)}")
         return rows
 
     @property

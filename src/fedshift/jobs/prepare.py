@@ -18,7 +18,7 @@ import numpy as np
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
-from ..core.spelling import counted
+from ..core.spelling import counted, unified
 from ..core.units import SPACING
 from ..data.looks import is_flat, is_grey, look
 from ..io.arrays import GrowingArray
@@ -315,7 +315,7 @@ def _received(raw: Path) -> dict[str, object]:
 
 def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:
     sites = {
-        str(site): {"images": len(rows), "patients": int(rows["patient"].nunique()) or None}
+        str(site): {"images": len(rows), "patients": int(unified(rows["patient"]).nunique()) or None}
         for site, rows in samples.groupby("site", sort=True)
     }
     return {

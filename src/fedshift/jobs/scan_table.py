@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
-from ..core.spelling import counted
+from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..io.dicom import DEVICE, PERSON, read_header
 from ..io.images import PLAIN
 from ..io.pseudonyms import Pseudonyms
@@ -91,7 +91,7 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
                 if row is not None:
                     place, label, patient, device = row
                     # a letter in front, or a spreadsheet would take 123e45 for a number
-                    hidden = f"p{pseudonyms('patient', patient)}" if patient else ""
+                    hidden = f"p{pseudonyms('patient', folded(patient))}" if patient else ""
                     listed.rows.append((_from(out, place), label, site, hidden, *device))
             bar.update(1)
     if not listed.rows:
@@ -122,7 +122,10 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None) 
         counts["left out: without an image (a report, a plan, an index)"] += 1
         return None
     patient, study, accession = (_text(header, element) for element in PERSON)
-    if not patient:
+    if folded(patient) in PLACEHOLDERS:
+        counts["whose patient's number stands for nobody (unknown, 0, ...): the cell patient is empty"] += 1
+        patient = ""
+    elif not patient:
         counts["without a patient's number: the cell patient is empty"] += 1
     elif patient.casefold() in path.casefold():
         counts["with the patient's number in the path, which the table holds: rename them before you share it"] += 1
@@ -154,7 +157,7 @@ class _Labels:
             raise UserError(table, problem, f"it has {', '.join(map(str, rows))}")
         self.key = keys[0]
         rows = rows[rows[self.key].notna() & rows["label"].notna()]
-        names = rows[self.key].str.strip()
+        names = rows[self.key].map(folded)
         twice = names[names.duplicated()]
         require_none(
             UserError(f"{table}, {rows.index.name} {line}", f"its {self.key} stands in an earlier row", "list it once")
@@ -166,7 +169,7 @@ class _Labels:
     def of(self, patient: str = "", study: str = "", accession: str = "") -> str:
         """Return the label of an image; empty where the table has none."""
         names = (patient,) if self.key == "patient" else (study, accession)
-        for name in names:
+        for name in map(folded, names):
             if name in self.labels:
                 self.used.add(name)
                 return self.labels[name]

@@ -19,9 +19,11 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
-from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, leading_zeros
+from ..core.spelling import groups
+from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
+from ..data.prepared import AS_WRITTEN
 from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
@@ -126,7 +128,10 @@ def cohorts(results: StudyResults) -> list[Cohort]:
             albums[images] = Album(map_array(images))
         of_folds = tests[run.data.id, run.partition.without_fold()]
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
-        cohort = _cohort(run.partition, rows, tested, results.plan.study.dataset.classes, albums.get(images))
+        dataset = results.plan.study.dataset
+        cohort = _cohort(
+            run.partition, rows, tested, dataset.classes, albums.get(images), dataset.has_one_image_a_patient
+        )
         assigned_to = rows[["sample", "site", "role", "split"]]
         made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
     return made
@@ -152,7 +157,7 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
     files = results.paths.data_files(data)
     text = {"sample": str}
     samples = results.samples(data)
-    wanted = ["sample", "patient", "base"]
+    wanted = ["sample", "patient", AS_WRITTEN, "base"]
     if results.plan.study.task.has_probabilities:
         wanted.append("label")
     columns = samples.columns.intersection(wanted)
@@ -164,7 +169,12 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
 
 
 def _cohort(
-    partition: Partition, rows: pd.DataFrame, tested: pd.DataFrame, classes: tuple[str, ...], album: Album | None
+    partition: Partition,
+    rows: pd.DataFrame,
+    tested: pd.DataFrame,
+    classes: tuple[str, ...],
+    album: Album | None,
+    one_each: bool = False,
 ) -> Cohort:
     """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds."""
     cells = [
@@ -179,7 +189,14 @@ def _cohort(
     header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
     table = Table(title, header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
-    checks = [*_checks(rows), *_near_copies(rows, album), *_contrast(rows), *_masks(rows), *_by_class(rows, classes)]
+    checks = [
+        *_checks(rows),
+        *_names_of_patients(rows, one_each),
+        *_near_copies(rows, album),
+        *_contrast(rows),
+        *_masks(rows),
+        *_by_class(rows, classes),
+    ]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(tested, classes))
     caveats = [*_caveats(rows, tested, classes), *_said_of(checks), *_few_said(few)]
@@ -240,7 +257,7 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
     ]
     if inside["site"].nunique() > 1:
         checks.append(_copies(inside))
-    return [*checks, *_within(rows), *_names_of_patients(rows)]
+    return [*checks, *_within(rows)]
 
 
 def _within(rows: pd.DataFrame) -> Iterator[Check]:
@@ -362,23 +379,32 @@ def _masks(rows: pd.DataFrame) -> Iterator[Check]:
         yield Check("Inverted masks", status if counts else "ok", detail if counts else "none")
 
 
-def _names_of_patients(rows: pd.DataFrame) -> Iterator[Check]:
-    """Yield the checks that `patient` names patients: not images, and each of them in one way."""
+def _names_of_patients(rows: pd.DataFrame, one_each: bool) -> Iterator[Check]:
+    """Yield the checks that `patient` names patients: not images, not several people, and each of them in one way.
+
+    Where the study says that each image is of another patient (`one_each`), as many patients as images are no doubt.
+    """
     if not _patients_known(rows):
         return
     named = rows.dropna(subset="patient")
     counts = named.groupby("site")["patient"].agg(["size", "nunique"])
     alone = bool((counts["size"] == counts["nunique"]).all()) and len(named) >= MANY
     question = "every image has its own patient: is `patient` the name of an image? If so, intervals are too narrow"
-    yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
-    twice = leading_zeros(named["patient"])
-    detail = ""
-    if twice:
+    if one_each:
+        yield Check(MEAN_PATIENTS, "ok", "each image is of another patient, as the study says")
+    else:
+        yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
+    questions = list(stand_ins(named))
+    twice = groups(named[AS_WRITTEN].astype(str).unique()) if AS_WRITTEN in named else []
+    if questions:
+        more = f"; and {counted(len(questions) - 1, 'more name')} like it" if len(questions) > 1 else ""
+        yield Check(PATIENT_NAMES, "suspect", f"{questions[0]}{more}")
+    elif twice:
         first, second = twice[0][:2]
-        detail = (
-            f"{len(twice):,} that agree but for leading zeros, such as {first} and {second}: are they the same person?"
-        )
-    yield Check(PATIENT_NAMES, "suspect" if twice else "ok", detail or "no two agree but for leading zeros")
+        detail = f"{len(twice):,} spelt in several ways, such as {first} and {second}, are each taken for one person"
+        yield Check(PATIENT_NAMES, "caveat", detail)
+    else:
+        yield Check(PATIENT_NAMES, "ok", "no two differ only in spelling, and none stands for unknown patients")
 
 
 def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:

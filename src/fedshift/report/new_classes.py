@@ -12,6 +12,7 @@ from ..analysis import estimates
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, listed, number
 from ..core import registry
+from ..core.spelling import unified
 from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..jobs.apply import Applied
 from ..metrics import Metric
@@ -47,7 +48,7 @@ class NewClasses(NewImages):
         unit = table["path"]
         if "patient" in table:
             self.unit = "patients"
-            unit = table["patient"].fillna(table["path"])
+            unit = unified(table["patient"]).fillna(table["path"])
         confidence = table[self.columns].max(axis=1)
         self.table = table.assign(confidence=confidence, cluster=pd.factorize(unit)[0])
         self.labelled = int(table["label"].notna().sum()) if "label" in table else 0

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import UserError
-from ..core.spelling import plain
+from ..core.spelling import folded
 from ..io.text import read_json, readable
 
 Points = npt.NDArray[np.float64]
@@ -147,11 +147,11 @@ def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> d
 
     The closest name that has a role decides. Raises UserError that lists the names without a role.
     """
-    roles = {plain(name): role for name, role in groups.items()}
+    roles = {folded(name): role for name, role in groups.items()}
     sorted_shapes = {role: list[Shape]() for role in ROLES}
     unknown = Counter[str]()
     for shape in shapes:
-        role = next((roles[plain(name)] for name in shape.names if plain(name) in roles), "")
+        role = next((roles[folded(name)] for name in shape.names if folded(name) in roles), "")
         if role:
             sorted_shapes[role].append(shape)
         else:

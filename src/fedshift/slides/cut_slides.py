@@ -14,6 +14,7 @@ from PIL import Image
 
 from ..core.console import Progress, say
 from ..core.errors import UserError, require_none
+from ..core.spelling import folded
 from ..io.disk import atomic_folder
 from ..io.pseudonyms import Pseudonyms
 from ..io.text import write_json
@@ -137,7 +138,8 @@ def _names(slides: Sequence[Slide], pseudonyms: Pseudonyms | None) -> list[_Name
     if pseudonyms is None:
         return [_Names(slide.site, slide.patient, slide.name) for slide in slides]
     return [
-        _Names(slide.site, pseudonyms("patient", slide.patient), pseudonyms("slide", slide.key)) for slide in slides
+        _Names(slide.site, pseudonyms("patient", folded(slide.patient)), pseudonyms("slide", slide.key))
+        for slide in slides
     ]
 
 
