@@ -284,6 +284,24 @@ def test_images_of_many_formats_come_out_as_rgb(tmp_path: Path) -> None:
     assert made.samples["patient"].isna().all()
 
 
+def test_paths_of_windows_are_one_line(tmp_path: Path) -> None:
+    names = [f"sub\\{n}.png" for n in range(30)]
+    columns = {"path": names, "label": [0] * 30, "site": ["X"] * 30, "patient": ["p"] * 30}
+    (fault,) = own(two(tmp_path, **columns)).dataset.examine(Path()).faults
+    assert fault.what == f"no such image: {tmp_path / names[0]}, as in 29 more rows"
+    assert fault.remedy == "write / between folders"
+
+
+@pytest.mark.parametrize(("most", "told"), [(63, True), (64, False), (0, False)])
+def test_a_site_that_uses_less_than_a_quarter_of_the_range_is_noted(tmp_path: Path, most: int, told: bool) -> None:
+    """The image of X has values up to `most`, and that of Y up to 255."""
+    path = two(tmp_path)
+    picture(tmp_path / "a.png", np.full((8, 8, 3), most, np.uint8))
+    picture(tmp_path / "b.png", np.full((8, 8, 3), 255, np.uint8))
+    notes = prepared(own(path), tmp_path).card["notes"]
+    assert any("lie below a quarter of the range at X (63 of 255), as" in note for note in notes) == told
+
+
 def test_a_png_of_sixteen_bits_keeps_its_range(tmp_path: Path) -> None:
     deep = GREY.astype(np.uint16) * 257
     Image.fromarray(deep).save(tmp_path / "deep.png")

@@ -89,7 +89,8 @@ def test_an_exact_window_and_one_of_a_single_value(tmp_path: Path) -> None:
     step = altered("MR_small.dcm", tmp_path / "step.dcm", WindowWidth=1)
     np.testing.assert_array_equal(grey(step), np.where(values > 599.5, 255, 0))
     sigmoid = altered("MR_small.dcm", tmp_path / "sigmoid.dcm", VOILUTFunction="SIGMOID")
-    assert fault(sigmoid).startswith("has no window")
+    # PS3.3, C.11.2.1.3.1, with centre 600 and width 1600
+    assert np.abs(grey(sigmoid) - 255 / (1 + np.exp(-4 * (values - 600.0) / 1600))).max() <= 0.5
 
 
 def test_monochrome1_is_turned(tmp_path: Path) -> None:

@@ -334,6 +334,8 @@ def test_texts_are_the_cells_of_a_table_and_the_lines_that_they_stand_on(tmp_pat
     [
         ("a,b\n1,2\n\n1,2,3\n", "t.csv, line 4: has 3 cells, but the header has 2; put a cell that holds a comma into"),
         ("a,b,a\n1,2,3\n", "t.csv, line 1: the column 'a' appears twice; rename one of them"),
+        ("sep=,\na,b\n1,2\n", "t.csv, line 1: is 'sep=,' and no header; remove this line"),
+        ("# made today\na,b\n1,2\n", "t.csv, line 1: is '# made today' and no header; remove this line"),
         ("a;b\n1;2\n", "t.csv, line 1: has semicolons between its columns; separate them with commas"),
         ('a,b\n1,"2\n', "t.csv: not a readable table file: line 2: unexpected end of data"),
         ("\n\n", "t.csv: not a readable table file: it is empty"),

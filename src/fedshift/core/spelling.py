@@ -17,6 +17,8 @@ SCIENTIFIC = re.compile(r"(\d)(?:\.(\d+))?e\+(\d{2})")
 """A number as spreadsheets write long ones: 1.2e+03. The plus is needed: a digest such as 12e45 is no number."""
 NO_FRACTION = re.compile(r"(?<![\d.])(\d+)\.0+$")
 LEADING_ZEROS = re.compile(r"(?<![\d.])0+(?=\d)")
+AS_WRITTEN = "patient as written"
+"""Column of patients in a table of samples before their spellings were unified."""
 # fmt: off
 PLACEHOLDERS = frozenset((
     "unknown", "unk", "unbekannt", "inconnu", "na", "n.a.", "n/a", "#n/a", "none", "null", "nil", "nan", "missing",

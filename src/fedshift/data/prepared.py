@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
-from ..core.spelling import unified
+from ..core.spelling import AS_WRITTEN, unified
 from ..core.units import SPACING
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_object, require_unique
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 AGAIN = "remove its folder, and run the study again"
 SAMPLES = {"sample": "text", "site": "text", "label": "whole numbers", "patient": "anything"}
-AS_WRITTEN = "patient as written"
-"""Column of patients before their spellings were unified."""
 PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
 """The columns of a partition, and what they hold."""
 
@@ -42,8 +40,9 @@ def read_samples(path: Path) -> pd.DataFrame:
     table = read_table(path)
     require_columns(path, table, SAMPLES, AGAIN)
     require_unique(path, table, ["sample"], AGAIN)
-    patient = unified(table["patient"])
-    return table if patient is table["patient"] else table.assign(**{AS_WRITTEN: table["patient"], "patient": patient})
+    written = table["patient"]
+    patient = unified(written)
+    return table if patient is written else table.assign(**{AS_WRITTEN: written, "patient": patient})
 
 
 def read_partition(path: Path) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from ..core import digest
 from ..core.errors import UserError
 from ..core.registry import Plugin
+from ..core.spelling import AS_WRITTEN
 from ..io.contents import contents
 from ..io.download import Source
 from ..io.origins import Origin, Receipt, obtain
@@ -40,7 +41,7 @@ class Card:
     caveat: str = ""
 
 
-SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base")
+SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base", AS_WRITTEN)
 """Columns of a table of samples that the package itself reads. All others are further columns."""
 
 

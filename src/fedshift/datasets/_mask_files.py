@@ -12,8 +12,7 @@ import numpy as np
 
 from ..core.errors import UserError
 from ..core.units import SPACING
-from ..io.guards import require_regular
-from ..io.images import DAMAGE
+from ..io.images import opened_image, require_opaque, require_page
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading
 from ..io.scan_files import is_nifti, is_scan, located
@@ -26,32 +25,39 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Unknown values of a mask that a message names."""
-GREY = ("1", "L", "P", "I", "I;16")
+GREY = ("1", "L", "P", "I", "I;16", "I;16B", "F")
 """Pillow's modes of images with one number for each pixel; a palette's are the numbers of its colours."""
+GREY_STEP = 65536 + 256 + 1
+"""The number of a grey colour is a multiple of this."""
 WHOLE = 0.01
 """The difference from a whole number that is rounded off: writers of NIfTI scale masks of floats to their 8 bits."""
 
 
-def read_classes(file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str) -> Image.Image:
+def read_classes(
+    file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str, page: int | None = None
+) -> Image.Image:
     """Return the mask in a file as an image of class numbers, uint8.
 
     `image` is the size of its image (width, height), and `values` the class of each grey value or colour, such as
-    '#ff0000'. Where colours are given, masks of all modes are read as colours. Raises UserError for a file that cannot
-    be read, another size, and a value without a class.
+    '#ff0000'. Where colours are given, masks of all modes are read as colours. A mask is turned as its EXIF orientation
+    says; of a file with several pages, `page` says which. Raises UserError for a file that cannot be read, another
+    size, and a value without a class.
     """
-    from PIL import Image
+    from PIL import ImageOps
 
     coloured = any(isinstance(value, str) for value in values)
-
-    require_regular(file)
-    try:
-        with Image.open(file) as opened:
-            coloured |= opened.mode not in GREY
-            found = _colours(opened) if coloured else _greys(opened)
-    except FileNotFoundError:
-        raise UserError(file, "no such mask", remedy) from None
-    except (*DAMAGE, Image.DecompressionBombError) as error:
-        raise UserError(file, f"cannot be read as a mask ({error})", remedy) from None
+    with opened_image(file, remedy, kind="mask") as opened:
+        require_page(file, opened, page)
+        turned = ImageOps.exif_transpose(opened)
+        if opened.mode in GREY and not coloured:
+            found = _whole(file, np.asarray(turned), opened.mode == "1")
+        else:
+            found = _colours(file, turned)
+            # Grey values that a program has saved as colours are numbers still.
+            if not coloured and not (found % GREY_STEP).any():
+                found //= GREY_STEP
+            else:
+                coloured = True
     return _classes(file, found, image, values, coloured)
 
 
@@ -63,14 +69,22 @@ def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: 
     if any(isinstance(value, str) for value in values):
         raise UserError(volume.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
     number = volume.number(named, Reading())
-    found = np.asarray(volume.frame(number).values, dtype=np.float64)
-    whole = np.rint(found)
     where = f"{volume.path}#{number}"
+    return _classes(where, _whole(where, np.asarray(volume.frame(number).values)), image, values)
+
+
+def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:
+    """Return the values of a mask (height, width), int64. Raises UserError for numbers that are not whole."""
+    if one_bit:
+        # Masks of one bit are written with 255 for true, as all others of two values are.
+        return found.astype(np.int64) * 255
+    found = found.astype(np.float64)
+    whole = np.rint(found)
     broken = found[~np.isclose(found, whole, rtol=0, atol=WHOLE) | ~np.isfinite(found)]
     if broken.size:
         problem = f"has values that are not whole numbers, such as {broken[0]:.4g} ({broken.size:,} pixels)"
-        raise UserError(where, problem, "store the number of a class in each voxel; resample by the nearest neighbour")
-    return _classes(where, whole.astype(np.int64), image, values)
+        raise UserError(where, problem, "store the number of a class in each pixel; resample by the nearest neighbour")
+    return whole.astype(np.int64)
 
 
 def _classes(
@@ -98,19 +112,17 @@ def _classes(
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
-        raise UserError(where, problem, "name each value in dataset.masks; a mask saved as JPEG has other values")
+        remedy = (
+            "name each value in dataset.masks, or ignore it, as in 255: ignore; a mask saved as JPEG has other values"
+        )
+        raise UserError(where, problem, remedy)
     return Image.fromarray(classes)
 
 
-def _greys(opened: Image.Image) -> np.ndarray:
-    """Return the values of an image (height, width), int64."""
-    # Masks of one bit are written with 255 for true, as all others of two values are.
-    return np.asarray(opened).astype(np.int64) * (255 if opened.mode == "1" else 1)
-
-
-def _colours(opened: Image.Image) -> np.ndarray:
+def _colours(file: Path, image: Image.Image) -> np.ndarray:
     """Return the colours of an image (height, width), int64: 65536 red + 256 green + blue."""
-    return np.asarray(opened.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
+    require_opaque(file, image)
+    return np.asarray(image.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
 
 
 def mask_faults(table: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:

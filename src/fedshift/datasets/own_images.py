@@ -16,11 +16,11 @@ from pydantic import Field, field_validator
 
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import folded, quoted, unified
-from ..core.units import SPACING
+from ..core.units import IGNORED, SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
-from ..io.scan import Reading, Scan, Spacing, Window
+from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
 from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+Classes = dict[int | str, int | Literal["ignore"]]
+"""The class of each grey value or colour of masks."""
 LOST = "no such image"
 EMPTY = "the file is empty"
 TABLE = "table"
@@ -76,10 +78,10 @@ class OwnImages(Dataset):
     skip_unreadable: bool = Field(
         False, description="leave out images that are lost or cannot be read; the page counts them"
     )
-    window: Window | None = Field(
+    window: Window | Percentiles | None = Field(
         None,
-        description="values that become black and white, such as [-160, 240], in scans and in grey images with 16 bits "
-        "and more; without it DICOM files use their own",
+        description="values that become black and white, such as [-160, 240], in scans and in images with 16 bits and "
+        "more; {percentiles: [1, 99]} takes those of the values of each file; without it DICOM files use their own",
     )
     slices: Slices | None = Field(
         None,
@@ -94,10 +96,10 @@ class OwnImages(Dataset):
         gt=0,
         description="millimetres per pixel to which scans are scaled; their centre is then cut out, or black is added",
     )
-    masks: dict[int | str, int] | None = Field(
+    masks: Classes | None = Field(
         None,
         description="for segmentation: the class of each value of the masks, such as {0: 0, 255: 1}, or of each "
-        "colour, such as {'#000000': 0, '#ff0000': 1}",
+        "colour, such as {'#000000': 0, '#ff0000': 1}; with ignore, such pixels have no loss and no score",
     )
     one_image_a_patient: bool = Field(
         False,
@@ -111,14 +113,14 @@ class OwnImages(Dataset):
 
     @field_validator("window")
     @classmethod
-    def _rising(cls, window: Window | None) -> Window | None:
-        if window is not None and not window[0] < window[1]:
+    def _rising(cls, window: Window | Percentiles | None) -> Window | Percentiles | None:
+        if isinstance(window, tuple) and not window[0] < window[1]:
             raise ValueError("the first value must be less than the second: [LOW, HIGH]")
         return window
 
     @field_validator("masks")
     @classmethod
-    def _values(cls, masks: dict[int | str, int] | None) -> dict[int | str, int] | None:
+    def _values(cls, masks: Classes | None) -> Classes | None:
         if masks is not None:
             # JSON, in which a run is stored, has texts as keys
             masks = {int(k) if isinstance(k, str) and re.fullmatch(r"-?\d+", k) else k: masks[k] for k in masks}
@@ -211,9 +213,9 @@ class OwnImages(Dataset):
                 scan, _ = located(folder, path)
                 # the pixels that the file of a scan has: the image may have been scaled until they are square
                 stored = scans(scan).size if is_scan(scan) else shape
-                classes = read_slice(volumes(file), number, stored[::-1], self.masks or {})
+                classes = read_slice(volumes(file), number, stored[::-1], self._classes)
             else:
-                classes = read_classes(file, shape[::-1], self.masks or {}, self._anew)
+                classes = read_classes(file, shape[::-1], self._classes, self._anew, number)
             return self._mask(classes, shape)
 
         return Opened(
@@ -235,7 +237,7 @@ class OwnImages(Dataset):
             size, spacing = scans(file).shown(number, self._reading)
             side = min(size)
         else:
-            side = shorter_side(file)
+            side = shorter_side(file, number)
         if spacing is None:
             spacing = stated_spacing([row.get(column) for column in SPACING])
         if spacing is None:
@@ -243,6 +245,11 @@ class OwnImages(Dataset):
         # With `spacing`, squares are cut out without scaling.
         scale = 1 if self.spacing is not None else side / self.size
         return spacing[0] * scale, spacing[1] * scale
+
+    @property
+    def _classes(self) -> dict[int | str, int]:
+        """The class number of each value of the masks."""
+        return {value: IGNORED if number == "ignore" else number for value, number in (self.masks or {}).items()}
 
     def _mask(self, classes: Image.Image, shape: tuple[int, int]) -> np.ndarray:
         """Return the classes of the pixels of an image of `shape` (height, width), uint8, scaled and cut as it is."""
@@ -265,7 +272,7 @@ class OwnImages(Dataset):
 
     def _volume(self, file: Path) -> Scan:
         """Return an open volume of masks."""
-        return open_scan(file, self._reading, self._anew)
+        return open_scan(file, replace(self._reading, mask=True), self._anew)
 
     def _image(self, folder: Path, cell: str, scans: Callable[[Path], Scan] | None = None) -> np.ndarray:
         """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square.
@@ -278,13 +285,13 @@ class OwnImages(Dataset):
         for setting, wanted in (("spacing", self.spacing is not None), ("neighbours", self.neighbours)):
             if wanted:
                 raise UserError(file, f"is not a scan, and dataset.{setting} needs scans", f"remove {setting}")
-        return read_image(folder / cell, own=True, remedy=self._remedy, window=self.window)
+        return read_image(file, own=True, remedy=self._remedy, window=self.window, page=number)
 
     def _shorter_side(self, folder: Path, cell: str) -> int:
         """Return the pixels along the shorter side of an image; 0 if they are unknown."""
-        file, _ = located(folder, cell)
+        file, number = located(folder, cell)
         if not is_scan(file):
-            return shorter_side(folder / cell)
+            return shorter_side(file, number)
         try:
             return min(self._scan(file).size)
         except UserError:
@@ -463,7 +470,14 @@ def file_faults(
             better = _other_name(file)
         return UserError(place(table, paths == path), f"{faults[path]}: {file}", better or remedy)
 
-    return shortened(map(fault, faults), len(faults), table)
+    # One line says it of all paths that a program of Windows has written.
+    written = [path for path, problem in faults.items() if problem == LOST and "\\" in path]
+    folded_lines = []
+    if written:
+        first = fault(written[0])
+        folded_lines = [UserError(first.where, f"{first.what}{_also(int(paths.isin(written).sum()))}", first.remedy)]
+        faults = {path: problem for path, problem in faults.items() if path not in set(written)}
+    return [*folded_lines, *shortened(map(fault, faults), len(faults), table)]
 
 
 def _file_fault(file: Path) -> str:

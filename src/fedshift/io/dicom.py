@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan, Spacing, Window, sound
+from .scan import Curve, Frame, Reading, Scan, Spacing, Window, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,8 @@ SEGMENTED = tuple(f"Segmented{colour}PaletteColorLookupTableData" for colour in 
 PIXELS = (
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "BitsStored"),
     *("BitsAllocated", "PixelRepresentation", "PixelSpacing", "ImagerPixelSpacing", "RescaleSlope", "RescaleIntercept"),
-    *("ModalityLUTSequence", "WindowCenter", "WindowWidth", "VOILUTFunction", "BurnedInAnnotation"),
+    *("ModalityLUTSequence", "WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence", "BurnedInAnnotation"),
+    *("PixelAspectRatio", "NominalScannedPixelSpacing", "PixelPaddingValue", "PixelPaddingRangeLimit"),
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", *PALETTE, *SEGMENTED),
 )
 """Elements of a header that say how its pixels are shown."""
@@ -38,6 +39,8 @@ PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
 """Elements from which a table takes pseudonyms and labels; they are never written."""
 DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
 """Columns of a table, and the elements that they hold."""
+VOI = "FrameVOILUTSequence"
+"""The functional group with the window of a frame."""
 CODEC = re.compile(r"\b(pylibjpeg(?:-\w+)?|pyjpegls)\b")
 """Packages, among those that pydicom names, which pip installs on every system."""
 
@@ -57,7 +60,7 @@ class DicomFile(Scan):
         self.syntax = _known(header.file_meta.get("TransferSyntaxUID"))
         super().__init__(path, frames, size, remedy)
         self.burnt_in = str(header.get("BurnedInAnnotation")) == "YES"
-        self.windowed = self.colours or self.window(1) is not None
+        self.windowed = self.colours or self.window(1) is not None or self._curve(1) is not None
 
     @classmethod
     def opened(cls, path: Path, remedy: str) -> DicomFile:
@@ -66,6 +69,7 @@ class DicomFile(Scan):
 
     def frame(self, number: int) -> Frame:
         """Return a frame: grey values after slope and intercept, or colours. Raises UserError as the base class."""
+        import numpy as np
         from pydicom.pixels import apply_color_lut, apply_modality_lut
 
         values = self._decoded(number)
@@ -75,13 +79,18 @@ class DicomFile(Scan):
                 return Frame(upper_bits(values, 8 * values.dtype.itemsize))
             if self.colours:
                 return Frame(upper_bits(values, self.bits))
+            padding = self._padding(values)
             if "ModalityLUTSequence" in self.header:
                 values = apply_modality_lut(values, self.header)
             else:
                 slope, intercept = self._rescale(number)
+                if slope == 0:
+                    raise UserError(self.path, "has a RescaleSlope of 0, so that all its values are equal", self.remedy)
                 values = values * slope + intercept
+            if padding.any():
+                values = np.where(padding, np.nan, values)
         inverted = self.header.PhotometricInterpretation == "MONOCHROME1"
-        return Frame(values, self.window(number), inverted)
+        return Frame(values, self.window(number), inverted, self._curve(number))
 
     def require(self, named: int | None, reading: Reading) -> None:
         """Raise UserError as the base class, and where no installed package decompresses the file."""
@@ -94,8 +103,8 @@ class DicomFile(Scan):
 
         None where nothing says it. A width and a centre become the two values of PS3.3, C.11.2.1.2.
         """
-        centre, width = (self._number(number, "FrameVOILUTSequence", key) for key in ("WindowCenter", "WindowWidth"))
-        function = self._element(number, "FrameVOILUTSequence", "VOILUTFunction") or "LINEAR"
+        centre, width = (self._number(number, VOI, key) for key in ("WindowCenter", "WindowWidth"))
+        function = self._element(number, VOI, "VOILUTFunction") or "LINEAR"
         if centre is not None and width is not None:
             if function == "LINEAR" and width >= 1:
                 return centre - 0.5 - (width - 1) / 2, centre - 0.5 + (width - 1) / 2
@@ -106,6 +115,41 @@ class DicomFile(Scan):
             return None
         least = -(2 ** (self.bits - 1)) if self.header.get("PixelRepresentation") == 1 else 0
         return least, least + 2**self.bits - 1
+
+    def _curve(self, number: int) -> Curve | None:
+        """Return how the file makes shades of its values where it has no straight window: by a table, or a sigmoid.
+
+        A table comes before a window, as in most viewers (PS3.3, C.11.2).
+        """
+        import numpy as np
+        from pydicom.pixels import apply_voi
+
+        if self.header.get("VOILUTSequence"):
+            with sound(self.path, "has a damaged VOI LUT in its header", self.remedy):
+                table = self.header.VOILUTSequence[0].LUTDescriptor
+            most = 2 ** int(table[2]) - 1
+
+            def looked_up(values: np.ndarray) -> np.ndarray:
+                with sound(self.path, "has a damaged VOI LUT in its header", self.remedy):
+                    found = apply_voi(np.rint(np.nan_to_num(values)).astype(np.int64), self.header)
+                return found / most
+
+            return looked_up
+        if (self._element(number, VOI, "VOILUTFunction") or "") != "SIGMOID":
+            return None
+        centre, width = (self._number(number, VOI, key) for key in ("WindowCenter", "WindowWidth"))
+        if centre is None or not width:
+            return None
+        # clipped, since the exponential of a large number is infinite
+        return lambda values: 1 / (1 + np.exp(np.clip(-4 * (values - centre) / width, -50, 50)))
+
+    def _padding(self, stored: np.ndarray) -> np.ndarray:
+        """Return which stored values (height, width) stand for no measurement (PS3.3, C.7.5.1.1.2): they are black."""
+        value, limit = (self.header.get(key) for key in ("PixelPaddingValue", "PixelPaddingRangeLimit"))
+        if not isinstance(value, int):
+            return stored != stored
+        low, high = sorted((value, limit if isinstance(limit, int) else value))
+        return (stored >= low) & (stored <= high)
 
     def _rescale(self, number: int) -> tuple[float, float]:
         """Return slope and intercept, from stored values to those of the file's units."""
@@ -119,6 +163,15 @@ class DicomFile(Scan):
             in_patient = self._element(number, "PixelMeasuresSequence", "PixelSpacing")
             spacing = in_patient or self.header.get("ImagerPixelSpacing")
             return (float(spacing[0]), float(spacing[1])) if spacing else None
+
+    def _aspect(self, number: int) -> Spacing | None:
+        """Return the ratio that a file without a spacing states: its pixels are so high and wide, in no unit.
+
+        The spacing on a film that was scanned is not that in the patient (PS3.3, C.7.6.3.1.7 and C.8.6.2).
+        """
+        with sound(self.path, "has a damaged header: its PixelAspectRatio is not two numbers", self.remedy):
+            ratio = self.header.get("NominalScannedPixelSpacing") or self.header.get("PixelAspectRatio")
+            return (float(ratio[0]), float(ratio[1])) if ratio else None
 
     def _number(self, number: int, group: str, key: str) -> float | None:
         """Return the number that an element holds, or the first of them; None if there is none."""

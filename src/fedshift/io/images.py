@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
+from ..core.spelling import counted
 from .guards import irregular, require_regular
-from .scan import Window, in_window, window_remedy
+from .scan import ALIKE, Percentiles, Window, in_window, window_remedy
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL import Image
+    from PIL.ImageFile import ImageFile
 
 TWELVE_BITS = 4096
 """The number of values that 12 bits hold."""
@@ -25,68 +30,218 @@ PLAIN = (".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif"
 """Endings by which images in a folder are recognised; a table may list any format that Pillow reads."""
 DICOM = (".dcm", ".dicom")
 """Usual endings of DICOM files, many of which have none."""
+OTHER_VOLUMES = {
+    **dict.fromkeys((".mhd", ".mha"), "a MetaImage"),
+    **dict.fromkeys((".nrrd", ".nhdr"), "an NRRD file"),
+    **dict.fromkeys((".mgh", ".mgz"), "an MGH volume of FreeSurfer"),
+    **dict.fromkeys((".img", ".hdr"), "one of a pair of files (Analyze, NIfTI)"),
+    ".mnc": "a MINC volume",
+}
+"""Endings of volumes that are sound, and are not read."""
+TO_NIFTI = "convert it to NIfTI (.nii.gz) first, such as with SimpleITK, mri_convert or nibabel"
+"""Remedy for a volume of another format."""
+PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT = 262, 258, 339
+"""Tags of TIFF."""
+WHITE_IS_ZERO = 0
+"""The value of PHOTOMETRIC where the smallest value is white."""
 TO_PNG = "convert it to PNG first, such as with DCMTK: dcmj2pnm --write-png --min-max-window scan.dcm scan.png"
 """Remedy for a DICOM file where only images are read."""
 
 
-def read_image(path: Path, *, own: bool = False, remedy: str = ANEW, window: Window | None = None) -> np.ndarray:
+def read_image(
+    path: Path,
+    *,
+    own: bool = False,
+    remedy: str = ANEW,
+    window: Window | Percentiles | None = None,
+    page: int | None = None,
+) -> np.ndarray:
     """Return an image file of any format that Pillow reads as an array (height, width, 3), uint8.
 
     Grey images with 16 or 32 bits a pixel, floats among them, are scaled by the `window`. Without one, the upper 8 bits
-    of 16 are kept, and 32 bits are refused. Users' `own` images are turned as their EXIF orientation says. Without a
-    window they are refused where all 16-bit values are below 4096 (and not all 0), since the upper 8 bits hold little
-    of them. Raises UserError that names the file, with `remedy` where the file is damaged or not there.
+    of 16 are kept, and 32 bits are refused. Raises UserError that names the file, with `remedy` where the file is
+    damaged or not there.
+
+    Users' `own` images are turned as their EXIF orientation says, and colours of 16 bits are scaled by the window, too.
+    Of a file with several pages or frames, `page` says which, from 1. What cannot be meant is refused: 16-bit values
+    that are all below 4096 (and not all 0) without a window, since the upper 8 bits hold little of them; transparent
+    pixels; and pixels that are not square.
     """
     import numpy as np
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with opened_image(path, remedy, own=own) as opened:
+        wide = opened.mode in ("I", "F")
+        if wide and not own:
+            raise ValueError("32 bits a pixel: bring it to 8 or 16")
+        image: Image.Image = opened
+        if own:
+            require_page(path, opened, page)
+            _require_square(path, opened)
+            if deep := _raw_mode(opened):
+                return _eight_bits(path, _deep_colours(path, opened, deep, page), window)
+            image = ImageOps.exif_transpose(opened)
+        if wide or image.mode.startswith("I;16"):
+            shades = _eight_bits(path, _greys(opened, np.asarray(image)), window, wide=wide, own=own)
+            if own and _tags(opened).get(PHOTOMETRIC) == WHITE_IS_ZERO:
+                # Pillow turns such images of up to 8 bits itself
+                shades = 255 - shades
+            return np.repeat(shades[..., None], 3, axis=2)
+        if own:
+            require_opaque(path, image)
+        return np.asarray(image.convert("RGB"))
+
+
+@contextlib.contextmanager
+def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "image") -> Iterator[ImageFile]:
+    """Open an image file with Pillow for a block. Raises UserError where it, or the block, finds the file damaged."""
+    from PIL import Image
 
     require_regular(path)
     try:
         with Image.open(path) as opened:
             if opened.format == "EPS":
                 raise ValueError("PostScript, which would be run as a program: convert it")
-            wide = opened.mode in ("I", "F")
-            if wide and not own:
-                raise ValueError("32 bits a pixel: bring it to 8 or 16")
-            image: Image.Image = opened
-            if own:
-                image = ImageOps.exif_transpose(opened)
-            if wide and window is None:
-                raise UserError(path, "has 32 bits a pixel, and no window", window_remedy(np.asarray(image)))
-            if window is not None and (wide or image.mode.startswith("I;16")):
-                return np.repeat(in_window(np.asarray(image), window)[..., None], 3, axis=2)
-            if image.mode.startswith("I;16"):
-                # Pillow's own conversion cuts values above 255, and so makes all but the darkest pixels white
-                deep = np.asarray(image)
-                if own:
-                    _require_range(path, deep)
-                return np.repeat((deep >> 8).astype(np.uint8)[..., None], 3, axis=2)
-            return np.asarray(image.convert("RGB"))
+            yield opened
     except UserError:
         raise
     except FileNotFoundError:
-        raise UserError(path, "no such image", remedy) from None
+        raise UserError(path, f"no such {kind}", remedy) from None
     except Image.DecompressionBombError as error:
         problem = f"has too many pixels to be read at once, as a whole slide has ({error})"
         raise UserError(path, problem, "cut it into patches first: fedshift patches") from None
     except DAMAGE as error:
-        if own and is_dicom(path):
-            raise UserError(
-                path, "is a DICOM file with the ending of another format", "let its name end in .dcm"
-            ) from None
-        if is_dicom(path):
-            raise UserError(path, "is a DICOM file, which is not read here", TO_PNG) from None
-        # the message begins with the path, so Pillow's words need only the name
-        words = str(error).replace(str(path), path.name)
-        problem = f"cannot be read as an image ({words})"
-        if path.is_file() and not path.stat().st_size:
-            problem = "the file is empty"
-        raise UserError(path, problem, remedy) from None
+        raise _damaged(path, error, remedy, own, kind) from None
 
 
-def shorter_side(path: Path) -> int:
+def _damaged(path: Path, error: Exception, remedy: str, own: bool, kind: str) -> UserError:
+    """Return what is wrong with a file that Pillow does not read."""
+    if own and is_dicom(path):
+        return UserError(path, "is a DICOM file with the ending of another format", "let its name end in .dcm")
+    if is_dicom(path):
+        return UserError(path, "is a DICOM file, which is not read here", TO_PNG)
+    if path.is_file() and not path.stat().st_size:
+        return UserError(path, "the file is empty", remedy)
+    if (name := OTHER_VOLUMES.get(path.suffix.lower())) and path.is_file():
+        return UserError(path, f"is {name}, which is not read", TO_NIFTI)
+    # the message begins with the path, so Pillow's words need only the name
+    words = str(error).replace(str(path), path.name)
+    return UserError(path, f"cannot be read as {'an' if kind == 'image' else 'a'} {kind} ({words})", remedy)
+
+
+def require_page(path: Path, opened: ImageFile, named: int | None) -> None:
+    """Turn a file to the page or frame that a row names, from 1. Raises UserError where that is not one of its pages.
+
+    A photograph with a preview or a depth map behind it (MPO) is the photograph.
+    """
+    pages = 1 if opened.format == "MPO" else getattr(opened, "n_frames", 1)
+    several = counted(pages, "page")
+    if named is None and pages > 1:
+        remedy = f"name one in its path, such as {path.name}#1 for the first"
+        raise UserError(path, f"has {several}, and no row says which", remedy)
+    if named is not None and not 1 <= named <= pages:
+        raise UserError(path, f"has {several}, and no page {named}", f"write #1 to #{pages}")
+    if pages > 1:
+        opened.seek((named or 1) - 1)
+
+
+def require_opaque(path: Path, image: Image.Image) -> None:
+    """Raise UserError for transparent pixels: no file says what is behind them."""
+    import numpy as np
+
+    if image.has_transparency_data:
+        share = float((np.asarray(image.convert("RGBA"))[..., 3] < 255).mean())
+        if share:
+            problem = f"has transparent pixels ({max(100 * share, 0.1):.1f} %), and nothing says what is behind them"
+            raise UserError(path, problem, "save it without transparency, on one colour for all sites")
+
+
+def _require_square(path: Path, opened: ImageFile) -> None:
+    """Raise UserError for a file which says that its pixels are not square."""
+    wide = _width_to_height(path, opened)
+    if abs(wide - 1) > ALIKE:
+        problem = f"says that its pixels are not square: {wide:.3g} times as wide as high"
+        raise UserError(path, problem, "scale it until they are, or remove that entry, if it is wrong")
+
+
+def _width_to_height(path: Path, opened: ImageFile) -> float:
+    """Return how many times as wide as high a file says that its pixels are; 1 where it says nothing."""
+    if opened.format == "GIF":
+        with path.open("rb") as file:
+            code = file.read(13)[12]
+        return (code + 15) / 64 if code else 1
+    found = (opened.info.get(key) for key in ("dpi", "aspect", "resolution", "jfif_density"))
+    density = next((pair for pair in found if isinstance(pair, tuple) and len(pair) == 2), (1, 1))
+    with contextlib.suppress(ZeroDivisionError, TypeError, ValueError):
+        across, down = map(float, density)
+        # 0 and NaN stand for a density that is not known
+        if across > 0 and down > 0:
+            return down / across
+    return 1
+
+
+def _raw_mode(opened: ImageFile) -> str:
+    """Return how colours with 16 bits are stored in a file that is open, in Pillow's words; empty for others."""
+    args = opened.tile[0].args if getattr(opened, "tile", ()) else ""
+    stored = str(args[0] if isinstance(args, tuple) and args else args)
+    return stored if ";16" in stored and not stored.startswith("I;") else ""
+
+
+def _deep_colours(path: Path, opened: ImageFile, stored: str, page: int | None) -> np.ndarray:
+    """Return colours with 16 bits, (height, width, 3), uint16. Pillow reads 8 of them: the upper, or the lower if told.
+
+    Raises UserError for other colours than RGB, and for transparent pixels.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    if not stored.startswith("RGB"):
+        problem = f"has 16 bits a colour, and the colours {stored.partition(';')[0]}, of which 16 bits are not read"
+        raise UserError(path, problem, "save it in grey or RGB without transparency, or with 8 bits")
+    with Image.open(path) as second:
+        if page:
+            second.seek(page - 1)
+        swapped = stored[:-1] + {"L": "B", "B": "L", "N": "B"}[stored[-1]]
+        second.tile = [
+            part._replace(args=(swapped, *part.args[1:]) if isinstance(part.args, tuple) else swapped)
+            for part in second.tile
+        ]
+        require_opaque(path, opened)
+        parts = [np.asarray(ImageOps.exif_transpose(half))[..., :3].astype(np.uint16) for half in (opened, second)]
+    return (parts[0] << 8) | parts[1]
+
+
+def _tags(opened: ImageFile) -> Any:
+    """Return the tags of a TIFF; nothing for other formats."""
+    return getattr(opened, "tag_v2", {})
+
+
+def _greys(opened: ImageFile, values: np.ndarray) -> np.ndarray:
+    """Return grey values of a file; Pillow reads whole numbers of 32 bits as if they had a sign."""
+    tags = _tags(opened)
+    unsigned = opened.mode == "I" and tags.get(BITS_PER_SAMPLE) == (32,) and tags.get(SAMPLE_FORMAT, (1,)) == (1,)
+    return values.view("uint32") if unsigned else values
+
+
+def _eight_bits(
+    path: Path, values: np.ndarray, window: Window | Percentiles | None, *, wide: bool = False, own: bool = True
+) -> np.ndarray:
+    """Return values of 16 or, if they are `wide`, of 32 bits as uint8: by the window, or else the upper 8 of 16."""
+    import numpy as np
+
+    if window is not None:
+        return in_window(values, window.window(values) if isinstance(window, Percentiles) else window)
+    if wide:
+        raise UserError(path, "has 32 bits a pixel, and no window", window_remedy(values))
+    if own:
+        _require_range(path, values)
+    # Pillow's own conversion cuts values above 255, and so makes all but the darkest pixels white
+    return (values >> 8).astype(np.uint8)
+
+
+def shorter_side(path: Path, page: int | None = None) -> int:
     """Return the pixels along the shorter side of an image, from its header alone; 0 if that cannot be read."""
-    return min(_size(path))
+    return min(_size(path, page))
 
 
 def longer_side(path: Path) -> int:
@@ -94,11 +249,12 @@ def longer_side(path: Path) -> int:
     return max(_size(path))
 
 
-def _size(path: Path) -> tuple[int, int]:
+def _size(path: Path, page: int | None = None) -> tuple[int, int]:
     from PIL import Image
 
     try:
         with Image.open(path) as image:
+            image.seek((page or 1) - 1)
             return image.size
     except (*DAMAGE, Image.DecompressionBombError):
         return 0, 0
@@ -121,6 +277,7 @@ def _require_range(path: Path, values: np.ndarray) -> None:
     """Raise UserError where 16-bit values use 12 bits or fewer, as in many exports of X-ray and CT."""
     most = int(values.max())
     if 0 < most < TWELVE_BITS:
-        problem = f"has 16 bits a pixel, but its brightest is {most} of 65535: it would be almost black"
+        bits = "16 bits a pixel" if values.ndim == 2 else "16 bits a colour"
+        problem = f"has {bits}, but its brightest is {most} of 65535: it would be almost black"
         remedy = "rescale it to the full range of 16 bits, or export it with 8, or give a window"
         raise UserError(path, problem, f"{remedy}: {window_remedy(values)}")

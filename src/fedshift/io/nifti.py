@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan, Spacing, sound
+from .scan import Frame, Reading, Scan, Spacing, Window, sound
 
 if TYPE_CHECKING:
     import numpy as np
 
 AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Axes along which slices lie: to the right, to the front and to the head of the patient."""
+PACKED = b"\x1f\x8b"
+"""The first bytes of a file that gzip has packed."""
+SIZES = {size.to_bytes(4, order) for size in (348, 540) for order in ("little", "big")}
+"""The first bytes of a NIfTI file, the size of its header."""
 MOST_VOXELS = 1 << 28
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units that a header may name; all others are millimetres."""
-SAME_PLACE = 1e-3
-"""Millimetres up to which entries of two affines are taken for equal: headers store them with 32 bits."""
+SAME_PLACE = 0.05
+"""Share of a voxel by which a corner of a mask may lie elsewhere than that of its image: programs round affines."""
+SHEARED = 0.02
+"""The cosine of the angle of two axes of a volume, about 1 degree from a right one, above which it is sheared."""
 
 
 class NiftiVolume(Scan):
@@ -29,10 +36,11 @@ class NiftiVolume(Scan):
     kind = "NIfTI"
 
     def __init__(self, path: Path, image: Any, reading: Reading, remedy: str) -> None:
+        import numpy as np
         from nibabel.orientations import inv_ornt_aff, io_orientation
 
         self.content = image
-        volume = _volume(path, image.shape, reading.volume)
+        volume = _volume(path, image.shape, reading)
         self.volume = (volume - 1, 0, 0, 0)[: max(len(image.shape) - 3, 0)]
         """Indices behind those of the voxel."""
         if image.get_data_dtype().kind not in "iuf":
@@ -40,6 +48,11 @@ class NiftiVolume(Scan):
         orientation = io_orientation(image.affine)
         if not math.isfinite(orientation.sum()):
             raise UserError(path, "has a header that does not say how the patient lies", remedy)
+        steps = image.affine[:3, :3] / np.linalg.norm(image.affine[:3, :3], axis=0)
+        cosine = np.abs(np.triu(steps.T @ steps, 1)).max()
+        if cosine > SHEARED:
+            problem = f"has axes that are {math.degrees(math.asin(min(cosine, 1))):.0f} degrees off right angles"
+            raise UserError(path, problem, "resample it to a grid with right angles, or leave it out")
         axis = AXES[reading.axis]
         stored = [int(k) for k in orientation[:, 0]]
         """The body's axis along each stored one."""
@@ -56,6 +69,11 @@ class NiftiVolume(Scan):
         self.affine = unit * (image.affine @ inv_ornt_aff(orientation, shape))[:3]
         """Millimetres (3, 4) of the voxel that these numbers count from, and the steps along them."""
         super().__init__(path, shape[self.across], (shape[self.rows], shape[self.columns]), remedy)
+        self.window: Window | None = None
+        whole = {"u": (0, 255), "i": (-128, 127)} if image.get_data_dtype().itemsize == 1 else {}
+        if image.header.get_slope_inter() in ((None, None), (1, 0)):
+            self.window = whole.get(image.get_data_dtype().kind)
+        self.windowed = self.window is not None
 
     @classmethod
     def opened(cls, path: Path, reading: Reading, remedy: str) -> NiftiVolume:
@@ -66,6 +84,14 @@ class NiftiVolume(Scan):
         with sound(path, "is not NIfTI, or its header is damaged", remedy):
             if path.is_file() and not path.stat().st_size:
                 raise UserError(path, "the file is empty", remedy)
+            with path.open("rb") as file:
+                begin = file.read(4)
+            named, packed = path.name.lower().endswith(".gz"), begin[:2] == PACKED
+            if named != packed and (packed or begin in SIZES):
+                problem = f"is {'packed' if packed else 'not packed'}, and its name says otherwise"
+                raise UserError(
+                    path, problem, f"rename it to {path.name}.gz" if packed else f"rename it to {path.stem}"
+                )
             image = nibabel.load(path)
             if not isinstance(image, nibabel.Nifti1Image):
                 raise UserError(path, "is not NIfTI", remedy)
@@ -96,7 +122,7 @@ class NiftiVolume(Scan):
         if self.rows > self.columns:
             values = values.T
         steps = [-1 if self.towards[axis] else 1 for axis in (self.rows, self.columns)]
-        return Frame(values[:: steps[0], :: steps[1]])
+        return Frame(values[:: steps[0], :: steps[1]], self.window)
 
     def _spacing(self, number: int) -> Spacing:
         return self.spacing
@@ -106,22 +132,29 @@ class NiftiVolume(Scan):
 
         The order and the direction in which axes are stored may differ.
         """
+        import numpy as np
+
         if self.voxels != image.voxels:
             sizes = ["x".join(map(str, volume.voxels)) for volume in (self, image)]
             problem = f"has {sizes[0]} voxels, and its image {image.path.name} {sizes[1]}"
             raise UserError(self.path, problem, "resample the mask onto its image, by the nearest neighbour")
-        apart = abs(self.affine - image.affine).max()
-        if apart > SAME_PLACE:
-            problem = f"lies elsewhere than its image {image.path.name}: their affines differ by {apart:.3g} mm"
+        corners = np.array([*itertools.product(*((0, n - 1) for n in self.voxels), (1,))])
+        moved = (self.affine - image.affine) @ corners.T
+        apart = float(np.linalg.norm(moved, axis=0).max())
+        if apart > SAME_PLACE * np.linalg.norm(image.affine[:, :3], axis=0).min():
+            problem = f"lies elsewhere than its image {image.path.name}: a corner is {apart:.3g} mm away"
             remedy = (
                 "resample the mask onto its image, or, if it was drawn on it voxel by voxel, give it the same affine"
             )
             raise UserError(self.path, problem, remedy)
 
 
-def _volume(path: Path, shape: tuple[int, ...], wanted: int | None) -> int:
+def _volume(path: Path, shape: tuple[int, ...], reading: Reading) -> int:
     """Return the number, from 1, of the volume to take. Raises UserError where the file has no such volume."""
-    volumes = math.prod(shape[3:])
+    volumes, wanted = math.prod(shape[3:]), reading.volume
+    if reading.mask and volumes > 1:
+        problem = f"has 4 dimensions, {volumes} volumes, as masks have that say yes or no for each class"
+        raise UserError(path, problem, "store the number of the class in each voxel, in one volume")
     if not 2 <= len(shape) <= 7 or math.prod(shape[4:]) != 1:
         sizes = "x".join(map(str, shape))
         raise UserError(path, f"has {len(shape)} dimensions ({sizes})", "store each volume in its own file")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import Field, field_validator
+
 from ..core.errors import UserError
+from ..core.frozen import Frozen
 from ..core.spelling import counted
 
 if TYPE_CHECKING:
@@ -20,6 +23,35 @@ Window = tuple[float, float]
 """The values that become black (0) and white (255)."""
 Spacing = tuple[float, float]
 """Millimetres between neighbouring rows, and between neighbouring columns."""
+Curve = Callable[["np.ndarray"], "np.ndarray"]
+"""Makes shades, from 0, black, to 1, white, of values."""
+
+
+class Percentiles(Frozen):
+    """A window from the values of each file: two percentiles of them become black and white."""
+
+    percentiles: tuple[float, float] = Field(
+        description="percentiles of the values of a file, all frames together, that become black and white"
+    )
+
+    @field_validator("percentiles")
+    @classmethod
+    def _rising(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        if not 0 <= pair[0] < pair[1] <= 100:
+            raise ValueError("must rise from 0 at least to 100 at most: [1, 99]")
+        return pair
+
+    def window(self, values: np.ndarray) -> Window:
+        """Return the percentiles of values; NaN and infinities do not count. Values that are all such give (0, 1)."""
+        import numpy as np
+
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return 0.0, 1.0
+        low, high = np.percentile(finite, self.percentiles)
+        return float(low), float(high)
+
+
 NO_WINDOW = "has no window: nothing says which of its values become black and white"
 MOST_PIXELS = 178_956_970
 """The most pixels of a frame, as for images that Pillow reads."""
@@ -49,30 +81,35 @@ class Reading:
 
     Attributes
     ----------
-    window : values that become 0 and 255; None takes the window that a DICOM file states
+    window : values that become 0 and 255, or percentiles of the values of each file that do; None takes the window
+        that a DICOM file states
     axis : axis of the body along which the slices of a volume lie: axial, coronal or sagittal
     volume : number, from 1, of the volume that is taken of a file with several
     neighbours : the slice before, the slice itself and the slice after become the three channels
     spacing : millimetres per pixel to which images are scaled; None keeps the finer spacing of the file
+    mask : the file holds classes of pixels
     """
 
-    window: Window | None = None
+    window: Window | Percentiles | None = None
     axis: str = "axial"
     volume: int | None = None
     neighbours: bool = False
     spacing: float | None = None
+    mask: bool = False
 
 
 @dataclass(frozen=True)
 class Frame:
     """A frame: values (height, width) in the units of the file, or colours (height, width, 3), uint8.
 
-    `window` is that of the file. `inverted` frames show their smallest value white.
+    `window` is that of the file, and `curve` what it has in the place of one. NaN stands for no measurement, and is
+    black. `inverted` frames show their smallest value white.
     """
 
     values: np.ndarray
     window: Window | None = None
     inverted: bool = False
+    curve: Curve | None = None
 
 
 class Scan(ABC):
@@ -95,6 +132,7 @@ class Scan(ABC):
         self.remedy = remedy
         self.burnt_in = False
         self.windowed = False
+        self._found = dict[Percentiles, Window]()
         if not (0 < math.prod(size) <= MOST_PIXELS and frames > 0):
             raise UserError(path, f"has {frames} frames of {size[1]}x{size[0]} pixels, which cannot be read", remedy)
 
@@ -133,20 +171,23 @@ class Scan(ABC):
 
     def spacing_of(self, number: int) -> Spacing | None:
         """Return the spacing of a frame from the header; None where it does not say it in two positive numbers."""
-        spacing = self._spacing(number)
-        if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
-            return None
-        return spacing
+        return _lengths(self._spacing(number))
 
     @abstractmethod
     def _spacing(self, number: int) -> Spacing | None:
         """Return what the header says of the spacing of a frame."""
 
+    def _aspect(self, number: int) -> Spacing | None:
+        """Return height and width of a pixel in no unit, where the header says only that."""
+        return None
+
     def shown(self, named: int | None, reading: Reading) -> tuple[tuple[int, int], Spacing | None]:
         """Return height and width of what `image` returns, and its spacing; None where the header does not say it."""
-        spacing = self.spacing_of(self.number(named, reading))
+        number = self.number(named, reading)
+        spacing = self.spacing_of(number)
         if spacing is None:
-            return self.size, None
+            aspect = _lengths(self._aspect(number))
+            return self._square_sides(self.size, aspect, None) if aspect else self.size, None
         height, width = self._square_sides(self.size, spacing, reading.spacing)
         return (height, width), (self.size[0] * spacing[0] / height, self.size[1] * spacing[1] / width)
 
@@ -165,32 +206,54 @@ class Scan(ABC):
         frames = [self.frame(number) for number in numbers]
         if len(frames) > 1 and any(frame.values.ndim == 3 for frame in frames):
             raise UserError(self.path, "is coloured, and three slices become channels", "remove dataset.neighbours")
-        channels = [self._bytes(frame, reading.window) for frame in frames]
+        window = None if frames[0].values.ndim == 3 else self._limits(reading.window)
+        channels = [self._bytes(frame, window) for frame in frames]
         if channels[0].ndim == 3:
             image = channels[0]
         else:
             image = np.stack(channels if len(channels) > 1 else channels * 3, axis=-1)
-        return self._scaled(image, self.spacing_of(numbers[0]), reading.spacing)
+        return self._scaled(image, middle, reading.spacing)
+
+    def _limits(self, window: Window | Percentiles | None) -> Window | None:
+        """Return the window of a study; percentiles are those of all values of the file, and are found once."""
+        if isinstance(window, Percentiles):
+            if window not in self._found:
+                self._found[window] = window.window(self.values())
+            return self._found[window]
+        return window
+
+    def values(self) -> np.ndarray:
+        """Return all values of the file, of as many frames as there are."""
+        import numpy as np
+
+        return np.concatenate([self.frame(number).values.ravel() for number in range(1, self.frames + 1)])
 
     def _bytes(self, frame: Frame, window: Window | None) -> np.ndarray:
         """Return the values of a frame as uint8; colours stay as they are."""
         if frame.values.ndim == 3:
             return frame.values
-        window = window or frame.window
-        if window is None:
-            raise UserError(self.path, NO_WINDOW, window_remedy(frame.values))
-        shades = in_window(frame.values, window)
-        return 255 - shades if frame.inverted else shades
+        import numpy as np
 
-    def _scaled(self, image: np.ndarray, spacing: Spacing | None, wanted: float | None) -> np.ndarray:
-        """Return an image with square pixels, of `wanted` millimetres where that is not None."""
+        if window is None and frame.curve is not None:
+            shades = in_window(frame.curve(frame.values), (0, 1))
+        elif window or frame.window:
+            shades = in_window(frame.values, window or frame.window or (0, 1))
+        else:
+            raise UserError(self.path, NO_WINDOW, window_remedy(frame.values))
+        return np.where(np.isnan(frame.values), 0, 255 - shades).astype(np.uint8) if frame.inverted else shades
+
+    def _scaled(self, image: np.ndarray, number: int, wanted: float | None) -> np.ndarray:
+        """Return the image of a frame with square pixels, of `wanted` millimetres where that is not None."""
         import numpy as np
         from PIL import Image
 
+        spacing = self.spacing_of(number)
         if spacing is None:
             if wanted is not None:
                 problem = "does not say how large its pixels are, and dataset.spacing needs that"
                 raise UserError(self.path, problem, "remove dataset.spacing, or leave the file out")
+            spacing = _lengths(self._aspect(number))
+        if spacing is None:
             return image
         height, width = self._square_sides(image.shape[:2], spacing, wanted)
         if (height, width) == image.shape[:2]:
@@ -206,6 +269,13 @@ class Scan(ABC):
         if height * width > MOST_PIXELS:
             raise UserError(self.path, f"would have {width}x{height} pixels of {side:g} mm", self.remedy)
         return height, width
+
+
+def _lengths(spacing: Spacing | None) -> Spacing | None:
+    """Return a spacing if it is two positive numbers."""
+    if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
+        return None
+    return spacing
 
 
 def in_window(values: np.ndarray, window: Window) -> np.ndarray:

@@ -117,6 +117,8 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
         first, head = next(rows, (0, []))
         if not head:
             raise ValueError("it is empty")
+        if head[0].lower().startswith("sep=") or (len(head) == 1 and head[0].startswith("#")):
+            raise UserError(f"{path}, line {first}", f"is {','.join(head)!r} and no header", "remove this line")
         names = [called(name) for name in head]
         _require_names(f"{path}, line {first}", names)
         lines = list[int]()

@@ -8,7 +8,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +19,9 @@ from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.spelling import counted, unified
-from ..core.units import SPACING
+from ..core.units import IGNORED, SPACING
 from ..data.looks import is_flat, is_grey, look
-from ..io.arrays import GrowingArray
+from ..io.arrays import GrowingArray, map_array
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
@@ -39,6 +39,8 @@ BLOCK = 1024
 """Number of images that are held in memory at once."""
 
 Seen = tuple[str, bool, bool, bytes]
+DARK = 64
+"""A quarter of the values of 8 bits."""
 PROBE = 48
 """Number of images that are read to estimate the total time."""
 
@@ -93,6 +95,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
         with atomic_folder(out) as new:
             files = DataFiles(new)
             array.move(files.images)
+            remarks += dark_sites(map_array(files.images), samples["site"])
             if data.task.has_masks:
                 shares = _write_masks(reader, opened.mask, files.masks, threads)
                 samples["label"] = (shares > 0).astype(np.int64)
@@ -180,8 +183,8 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
         if mask.shape != (height, width):
             sizes = [f"{shape[1]}x{shape[0]}" for shape in (mask.shape, (height, width))]
             return UserError(where, f"is {sizes[0]}, its image {sizes[1]}", "give mask and image the same size")
-        if mask.max() >= classes:
-            problem = f"has class {mask.max()}, and there are {classes} classes"
+        if (highest := mask[mask != IGNORED].max(initial=0)) >= classes:
+            problem = f"has class {highest}, and there are {classes} classes"
             return UserError(where, problem, "say which value of a mask is which class, or name more classes")
         masks[i] = mask
         return None
@@ -190,7 +193,7 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
         faults = [fault for fault in pool.map(attempt, range(number)) if fault]
     require_none(shortened(faults[:SHOWN], len(faults), "masks"))
     masks.flush()
-    return np.array([(mask > 0).mean() for mask in masks])
+    return np.array([((mask > 0) & (mask != IGNORED)).mean() for mask in masks])
 
 
 def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
@@ -199,6 +202,21 @@ def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
     if empty.any():
         words = "without a structure, where all that is predicted is wrong"
         yield f"{counted(int(empty.sum()), 'mask')} {words} ({_at(site[empty])})."
+
+
+def dark_sites(images: Iterable[np.ndarray], sites: pd.Series) -> Iterator[str]:
+    """Yield the sites, with their brightest value, where no value of any image reaches a quarter of the range."""
+    brightest: dict[str, int] = {}
+    for site, image in zip(sites, images, strict=True):
+        # At most sites the first image settles it: no other one is looked at.
+        if image.dtype == np.uint8 and brightest.get(site, 0) < DARK:
+            brightest[site] = max(brightest.get(site, 0), int(image.max()))
+    found = [f"{site} ({most} of 255)" for site, most in brightest.items() if 0 < most < DARK]
+    if found:
+        yield (
+            f"All values of the images lie below a quarter of the range at {', '.join(found)}, as where 14 bits are "
+            "stored in 16: a window, or another export, would use all of it."
+        )
 
 
 def _at(site: pd.Series) -> str:

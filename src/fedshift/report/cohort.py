@@ -19,11 +19,10 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
-from ..core.spelling import groups
+from ..core.spelling import AS_WRITTEN, groups
 from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
-from ..data.prepared import AS_WRITTEN
 from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
