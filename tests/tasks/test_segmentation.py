@@ -36,6 +36,49 @@ def metric(name: str, table: np.ndarray) -> float:
     return float(registry.build("metric", name).value(np.zeros(len(table)), table))
 
 
+# ---- pixels that are ignored
+
+
+@pytest.mark.parametrize("loss", ["dice_ce", "dice", "cross_entropy"])
+@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 3.0], dtype=torch.float64)])
+def test_ignored_pixels_have_no_loss_and_no_gradient(loss: Any, weights: torch.Tensor | None) -> None:
+    """Half of an image is ignored: its loss is that of the other half alone, as an image of its own."""
+    g = torch.Generator().manual_seed(0)
+    outputs = torch.randn(3, 2, 4, 8, generator=g, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(2, (3, 4, 8), generator=g)
+    void = y.clone()
+    void[:, :, 4:] = 255
+    task = Segmentation(loss=loss)
+    found = task.batch_loss(outputs, void, weights)
+    wanted = task.batch_loss(outputs[..., :4], y[..., :4], weights)
+    torch.testing.assert_close(found, wanted)
+    found.backward()
+    assert (outputs.grad[..., 4:] == 0).all() and (outputs.grad[..., :4] != 0).all()
+
+
+def test_ignored_pixels_have_no_score() -> None:
+    """The square is predicted a row too low: one row of 3 is wrong, and one is missed, unless these are ignored."""
+    void = SQUARE.copy()
+    void[1], void[4] = 255, 255
+    numbers = rows(MOVED, void)
+    assert numbers[0, :3].tolist() == [6, 0, 0]
+    assert metric("dice", numbers) == 1 and metric("hd95", numbers) == 0
+    assert rows(MOVED, SQUARE)[0, :3].tolist() == [6, 3, 3]
+
+
+def test_accuracy_and_loss_of_a_round_leave_ignored_pixels_out() -> None:
+    """Of 4 x 4 pixels, 8 are ignored and 2 of the other 8 are wrong; an image that is ignored as a whole adds 0."""
+    y = torch.zeros(2, 4, 4, dtype=torch.long)
+    y[0, 2:] = 255
+    y[1] = 255
+    outputs = torch.zeros(2, 2, 4, 4, dtype=torch.float64)
+    outputs[:, 0] = 1
+    outputs[0, 1, 0, :2] = 2
+    loss, right = Segmentation().sums(outputs, y)
+    assert right.item() == pytest.approx(6 / 8)
+    assert loss.item() == pytest.approx((6 * math.log(1 + math.exp(-1)) + 2 * math.log(1 + math.exp(1))) / 8)
+
+
 # ---- losses
 
 

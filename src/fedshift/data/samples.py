@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.units import IGNORED
 from ..nn.transfer import array_to_device, to_device
 from ..transforms import Transform, shape_after
 
@@ -196,7 +197,12 @@ def labels_of(samples: Samples) -> Tensor:
 
 def class_counts(samples: Samples, classes: int = 0) -> Tensor:
     """Return how many labels, or pixels of masks, there are of each class (classes,), int64; of more if there are."""
-    return torch.bincount(labels_of(samples).flatten(), minlength=classes)
+    return torch.bincount(known_labels(labels_of(samples)), minlength=classes)
+
+
+def known_labels(labels: Tensor) -> Tensor:
+    """Return labels (n,) as they are, and of masks (n, height, width) the pixels that are not ignored (m,)."""
+    return labels if labels.dim() == 1 else labels[labels != IGNORED]
 
 
 def shape_of(samples: Samples) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.console import Progress
 from ..core.rng import stream
+from ..core.units import IGNORED
 from .linear_classifier import Facts, fit, probabilities
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def _drawn(prepared: Prepared, masks: np.ndarray, rows: np.ndarray) -> tuple[np.
     for row in rows:
         # The key is the image alone, so that its pixels are the same in every partition.
         pixels = stream("control", names[row]).choice(area, number, replace=False)
+        pixels = pixels[masks[row].ravel()[pixels] != IGNORED]
         values.append(features(prepared.images[row])[pixels])
         labels.append(masks[row].ravel()[pixels])
     if not values:

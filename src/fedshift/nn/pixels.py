@@ -5,15 +5,21 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
+from ..core.units import IGNORED
+
+NONE_IGNORED = -100
+"""A class number that no sample has: torch's own default."""
+
 
 def cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
     """Return the cross-entropy of each sample (batch,), or of each pixel of dense outputs (batch, height, width).
 
-    `logits` are (batch, classes, ...), and `y` (batch, ...), int64. The bits are those of torch's `cross_entropy`, of
-    which the form for images has no deterministic kernel on a GPU.
+    `logits` are (batch, classes, ...), and `y` (batch, ...), int64; IGNORED pixels have none, 0. The bits are those of
+    torch's `cross_entropy`, of which the form for images has no deterministic kernel on a GPU.
     """
     samples = logits.log_softmax(1).movedim(1, -1).flatten(0, -2)
-    return nll_loss(samples, y.flatten(), reduction="none").reshape_as(y)
+    ignored = IGNORED if y.dim() > 1 else NONE_IGNORED
+    return nll_loss(samples, y.flatten(), reduction="none", ignore_index=ignored).reshape_as(y)
 
 
 class Pixelwise(nn.Module):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ..core.errors import UserError
+from ..core.units import IGNORED
 from ..io.overlay import overlay
 from ..io.png import encoded
 from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
@@ -37,6 +38,8 @@ WORST = 6
 class Segmentation(Task):
     """One class for each pixel: targets are masks of class numbers (n, height, width); class 0 is the background.
 
+    Pixels of the class number 255 are ignored: they have no loss and no score.
+
     Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
     missed, and distances between surfaces: in millimetres where the dataset knows the size of a pixel, else in pixels
     of the prepared image. Masks are kept of a few images of each site,
@@ -45,6 +48,8 @@ class Segmentation(Task):
 
     has_masks = True
     has_probabilities = False
+    metrics = ("dice", "iou", "hd95", "assd", "missed", "false_alarms")
+    headline = "dice"
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {
         "missed": ("structures", "are missed"),
         "false_alarms": ("masks without a structure", "have a false alarm"),
@@ -237,6 +242,7 @@ class Segmentation(Task):
         rows = np.empty((len(reference), len(parts), len(NUMBERS)))
         for structure, numbers in enumerate(parts):
             found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
+            found &= reference != IGNORED
             for k, mask in enumerate((found & there, found & ~there, there & ~found)):
                 rows[:, structure, k] = mask.sum((1, 2))
             for i in range(len(reference)):
@@ -275,8 +281,15 @@ def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tens
 
     losses = cross_entropies(logits, y)
     if weights is not None:
-        losses = weights[y] * losses
-    return losses.flatten(1).mean(1)
+        # The loss of an ignored pixel is 0, whatever its weight.
+        losses = weights[y.clamp(max=len(weights) - 1)] * losses
+    return losses.flatten(1).mean(1) * _over_known(y)
+
+
+def _over_known(y: Tensor) -> Tensor:
+    """Return the factor (batch,) from a mean over all pixels of an image to one over those that are not ignored."""
+    pixels = y[0].numel()
+    return pixels / (y != IGNORED).flatten(1).sum(1).clamp(min=1)
 
 
 def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
@@ -287,8 +300,9 @@ def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
     """
     from torch.nn.functional import one_hot
 
-    p = logits.softmax(1)
-    target = one_hot(y, logits.size(1)).movedim(-1, 1)
+    known = (y != IGNORED)[:, None]
+    p = logits.softmax(1) * known
+    target = one_hot(y.clamp(max=logits.size(1) - 1), logits.size(1)).movedim(-1, 1) * known
     shared, predicted, true = (mask.flatten(2).sum(2) for mask in (p * target, p, target))
     losses = 1 - (2 * shared + SMOOTH) / (predicted + true + SMOOTH)
     if weights is not None:
@@ -297,5 +311,5 @@ def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _right(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the share of the pixels of each image whose most probable class is theirs (batch,)."""
-    return (logits.argmax(1) == y).to(logits.dtype).flatten(1).mean(1)
+    """Return the share of the known pixels of each image whose most probable class is theirs (batch,)."""
+    return (logits.argmax(1) == y).to(logits.dtype).flatten(1).mean(1) * _over_known(y)
