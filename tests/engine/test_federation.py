@@ -36,6 +36,57 @@ def floats(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k: v for k, v in state.items() if v.is_floating_point()}
 
 
+def images(kind: type = np.float32, shape: tuple[int, ...] = (3, 8, 8), n: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    return np.random.default_rng(0).integers(0, 255, (n, *shape)).astype(kind), np.arange(n) % 2
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            images(np.uint8),
+            "type uint8 do not fit the network",
+        ),
+        (images(shape=(8, 8, 3)), "put the channels first"),
+        (images(shape=(1, 8, 8)), "give all sites the channels that the network takes"),
+        (torch.utils.data.TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), "is a TensorDataset, from which"),
+        ((*images(), images()[1]), "is a tuple, from which"),
+        ((np.array(["a", "b"]), np.array([0, 1])), "cannot become tensors"),
+    ],
+    ids=["uint8", "channels last", "grey", "Dataset", "three", "texts"],
+)
+def test_inputs_that_the_network_does_not_take_name_the_client(given: Any, words: str) -> None:
+    with pytest.raises(UserError) as error:
+        Federation(convolution(), {"a": images(), "b": given}, training={"batch_size": 3})
+    assert str(error.value).startswith("client 'b': ") and words in str(error.value)
+
+
+def test_one_vector_at_a_site_with_batch_norm_names_the_client() -> None:
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    data = {"a": (torch.zeros(1, 4), torch.zeros(1, dtype=torch.long)), "b": (torch.rand(6, 4), torch.arange(6) % 2)}
+    with pytest.raises(UserError, match="client 'a': has one sample, and batch norm cannot train on"):
+        Federation(net, data)
+
+
+def test_floats_of_numpy_train_as_those_of_the_network() -> None:
+    trained = [
+        Federation(convolution_of(0), {"a": images(kind), "b": images(kind)}, training={"batch_size": 3}).run(rounds=1)
+        for kind in (np.float64, np.float32)
+    ]
+    one, other = (made.global_state() for made in trained)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def convolution_of(seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return convolution()
+
+
 def states(trained: Federation) -> dict[str, Tensor]:
     """All tensors of the result, by name."""
     out = {f"global/{k}": v for k, v in trained.global_state().items()}

@@ -14,13 +14,15 @@ from ..addons import Addon
 from ..algorithms import Algorithm, Server, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
-from ..data.samples import Pooled, Samples, TensorSamples, labels_of
+from ..data.samples import Pooled, Samples, TensorSamples, known_labels, labels_of
 from ..tasks import Task
 from .ledger import Traffic
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
 
+CHANNELS = (1, 3, 4)
+"""Numbers of channels that images usually have."""
 SamplesBySite = Mapping[str, Samples | tuple[Any, Any]]
 
 
@@ -150,13 +152,14 @@ def open_sites(
     training: Training,
     algorithm: Algorithm,
     task: Task,
+    dtype: torch.dtype | None = None,
 ) -> Sites:
-    """Return the samples of all sites.
+    """Return the samples of all sites; see `samples_by_site`.
 
     Raises UserError if a site of `training.select_at` has no samples or is a client, or if no network predicts it.
     """
-    train = samples_by_site(clients, "client", task)
-    val = samples_by_site(validation, "validation", task)
+    train = samples_by_site(clients, "client", task, dtype)
+    val = samples_by_site(validation, "validation", task, dtype)
     elsewhere = {site: val.pop(site) for site in training.select_at if site in val}
     elsewhere = {site: samples for site, samples in elsewhere.items() if len(samples)}
     for site in training.select_at:
@@ -167,7 +170,7 @@ def open_sites(
     if training.select_at and not algorithm.collaboration.has_global_model:
         problem = f"needs a global network, and with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError("training.select_at", problem, "leave it out for this algorithm")
-    return Sites(train, val, elsewhere, samples_by_site(watched, "watched", task))
+    return Sites(train, val, elsewhere, samples_by_site(watched, "watched", task, dtype))
 
 
 def give_tensors(
@@ -232,20 +235,45 @@ def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
-def samples_by_site(sites: SamplesBySite, what: str, task: Task) -> dict[str, Samples]:
+def float_of(model: nn.Module) -> torch.dtype | None:
+    """Return the type of the floats of a network; None for a network without any."""
+    return next((tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()), None)
+
+
+def samples_by_site(
+    sites: SamplesBySite, what: str, task: Task, dtype: torch.dtype | None = None
+) -> dict[str, Samples]:
     """Return the samples of each site, in the order of names.
 
-    Raises UserError for targets that are not those of the task, or no class numbers; the message names `what` (such as
-    client) and the site.
+    Floats become those of the network, `dtype`, as NumPy makes others. Raises UserError for samples of another form,
+    for targets that are not those of the task, and for targets that are no class numbers; the message names `what`
+    (such as client) and the site.
     """
-    return {
-        name: _tensor_samples(f"{what} {name!r}", task, *samples) if isinstance(samples, tuple) else samples
-        for name, samples in sorted(sites.items())
-    }
+    return {name: _samples(f"{what} {name!r}", task, given, dtype) for name, given in sorted(sites.items())}
 
 
-def _tensor_samples(where: str, task: Task, x: Any, y: Any) -> TensorSamples:
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
+def _samples(where: str, task: Task, given: Any, dtype: torch.dtype | None) -> Samples:
+    """Return the samples of a site, which may be given as a pair of inputs and targets."""
+    if isinstance(given, tuple | list) and len(given) == 2:
+        try:
+            x, y = map(torch.as_tensor, given)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError(where, f"cannot become tensors: {error}", "give arrays or tensors of numbers") from error
+        if dtype is not None and x.is_floating_point():
+            x = x.to(dtype)
+        return _tensor_samples(where, task, x, y)
+    if not callable(getattr(given, "batch", None)):
+        remedy = "give (x, y), arrays of all its inputs and targets, or an object with the methods of Samples"
+        raise UserError(where, f"is {_article(type(given).__name__)}, from which no batches can be taken", remedy)
+    samples: Samples = given
+    return samples
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def _tensor_samples(where: str, task: Task, x: Tensor, y: Tensor) -> TensorSamples:
     task.require_targets(where, x, y)
     if y.is_floating_point() or y.is_complex():
         raise UserError(where, f"{task.target}s of type {y.dtype} are not class numbers", task.remedy)
@@ -258,7 +286,7 @@ def require_classes(model: nn.Module, task: Task, by_kind: Mapping[str, Mapping[
     """Raise UserError for a class that has no output of the network, or for outputs that are not those of the task.
 
     `by_kind` holds the samples of sites under client, validation and watched; only samples given as tensors are
-    checked. The network runs once, with one input, in evaluation mode, on a copy.
+    checked. The network runs once for each form of inputs, with one input, in evaluation mode, on a copy.
     """
     labelled = {
         f"{kind} {name!r}": samples
@@ -268,12 +296,47 @@ def require_classes(model: nn.Module, task: Task, by_kind: Mapping[str, Mapping[
     }
     if not labelled:
         return
-    classes = outputs(model, task, next(iter(labelled.values())).x[:1])
+    forms = dict[tuple[Any, ...], int]()
     for where, samples in labelled.items():
-        label = int(samples.y.max())
+        form = samples.x.dtype, samples.x.shape[1:]
+        if form not in forms:
+            forms[form] = _outputs_at(where, model, task, samples.x[:1])
+        classes = forms[form]
+        if len(samples) == 1 and where.startswith("client"):
+            _require_one(where, model, samples.x)
+        known = known_labels(samples.y)
+        label = int(known.max()) if len(known) else 0
         if label >= classes:
             problem = f"label {label}, but the network has {classes} outputs, for the classes 0 to {classes - 1}"
             raise UserError(where, problem, "number classes from 0, or give the network more outputs")
+
+
+def _outputs_at(where: str, model: nn.Module, task: Task, x: Tensor) -> int:
+    """Return what `outputs` returns. Raises UserError that names the site for inputs that the network does not take."""
+    try:
+        return outputs(model, task, x)
+    except UserError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        remedy = "give inputs of the form that the network takes"
+        if not x.is_floating_point():
+            remedy = "give floats, such as images / 255"
+        elif x.dim() == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
+            remedy = "put the channels first: (n, channels, height, width)"
+        elif x.dim() == 4 and x.shape[1] in CHANNELS:
+            remedy = "give all sites the channels that the network takes, such as a grey image three times"
+        problem = f"inputs {tuple(x.shape[1:])} of type {str(x.dtype).removeprefix('torch.')} do not fit the network"
+        raise UserError(where, f"{problem} ({str(error).splitlines()[0]})", remedy) from error
+
+
+def _require_one(where: str, model: nn.Module, x: Tensor) -> None:
+    """Raise UserError for a site of one sample where batch norm needs several values of a feature to train."""
+    try:
+        with undisturbed(), torch.no_grad():
+            copy.deepcopy(model).to(x.device).train()(x)
+    except ValueError as error:
+        problem = "has one sample, and batch norm cannot train on a single value of a feature"
+        raise UserError(where, problem, "give it more samples, or leave it out") from error
 
 
 def outputs(model: nn.Module, task: Task, x: Tensor) -> int:

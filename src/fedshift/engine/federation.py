@@ -25,6 +25,7 @@ from .client import (
     SamplesBySite,
     collect_offers,
     exchange_offers,
+    float_of,
     give_tensors,
     open_clients,
     open_sites,
@@ -72,7 +73,9 @@ class Federation(ServerSide):
         super().__init__(specification)
         self.ranks = ranks
         settings = specification.training
-        sites = open_sites(clients, validation or {}, watched or {}, settings, self.algorithm, self.task)
+        sites = open_sites(
+            clients, validation or {}, watched or {}, settings, self.algorithm, self.task, float_of(specification.model)
+        )
         members = open_clients(sites.train, sites.validation, settings.weights == "size", self.algorithm)
         self.clients = members
         self._exchange_beforehand(beforehand)

@@ -15,7 +15,7 @@ from ..algorithms import Algorithm, Training
 from ..core.errors import UserError
 from ..data.samples import Samples, TensorSamples
 from ..engine import federation as engine
-from ..engine.client import Client, SamplesBySite, require_classes, samples_by_site
+from ..engine.client import Client, SamplesBySite, float_of, require_classes, samples_by_site
 from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, mean_answer
 from ..engine.specification import Specification
 from ..inferences import Inference, Site
@@ -153,9 +153,12 @@ class Federation(Predictor, engine.Federation):
         name = site or "outside"
         if y is None:
             inputs = torch.as_tensor(x)
+            if inputs.is_floating_point():
+                inputs = inputs.to(float_of(self.trainer.model) or inputs.dtype)
             samples: Samples = TensorSamples(inputs, torch.zeros(len(inputs), dtype=torch.long))
         else:
-            samples = samples_by_site({name: (x, y)}, "samples of", self.task)[name]
+            dtype = float_of(self.trainer.model)
+            samples = samples_by_site({name: (x, y)}, "samples of", self.task, dtype)[name]
             require_classes(self.trainer.model, self.task, {"samples of": {name: samples}})
         if not len(samples):
             raise UserError("x", "holds no samples", "give at least one")
