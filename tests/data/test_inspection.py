@@ -185,6 +185,32 @@ def test_one_image_a_patient_that_the_study_states_is_no_question() -> None:
     assert "dataset.one_image_a_patient: true" in question
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "told"),
+    [
+        ("split", ["train", "val", "test"], True),
+        ("set", ["Training", "Testing", "Training"], True),
+        ("fold", ["1", "2", "3"], True),
+        ("ward", ["1", "2", "3"], False),
+        ("split", ["train", "train", "train"], False),
+    ],
+)
+def test_a_column_that_looks_like_a_split_and_is_not_used_is_told(column: str, values: list[str], told: bool) -> None:
+    table = samples({"A": 20, "B": 20, "C": 20}).assign(patient=[f"p{n // 2}" for n in range(60)])
+    table[column] = [values[n % 3] for n in range(60)]
+    found = [line for line in seen(table).warnings() if "is not used" in line]
+    assert bool(found) == told
+    if told:
+        assert found[0].startswith(f"column {column!r} holds {values[0]!r}, {values[1]!r}")
+        assert found[0].endswith(f"split: {{ column: {column} }}")
+
+
+def test_a_column_that_is_used_is_not_told() -> None:
+    table = samples({"A": 20, "B": 20, "C": 20}).assign(patient=[f"p{n // 2}" for n in range(60)])
+    table["split"] = [("train", "val", "test")[n % 3] for n in range(60)]
+    assert list(seen(table, split={"column": "split"}).warnings()) == []
+
+
 def test_what_external_sites_lack_and_have_few_of() -> None:
     table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(120)])
     table.loc[table["site"] == "C", "label"] = 1

@@ -57,6 +57,56 @@ def test_default_shares_of_a_site(count: int, expected: tuple[int, int, int]) ->
     assert tuple(found[k] for k in ("train", "val", "test")) == expected
 
 
+WORDS = ["train", "Training", "val", "VALID ", "test"]
+
+
+def stated(sites: Sites, words: list[Any]) -> pd.DataFrame:
+    table = plain(sites)
+    return table.assign(split=[words[n % len(words)] for n in range(len(table))])
+
+
+def test_a_column_states_the_splits_of_internal_sites() -> None:
+    table = stated({"A": 10, "B": 20, "C": 5}, WORDS)
+    assigned = partition(split={"column": "split"}).assign(table)
+    assert sizes(assigned, "A") == {"train": 4, "val": 4, "test": 2}
+    assert sizes(assigned, "C") == {"test": 5}
+    merged = assigned.merge(table[["sample", "split"]], on="sample", suffixes=("", "_stated"))
+    internal = merged[merged["role"] == "internal"]
+    assert {*zip(internal["split_stated"], internal["split"], strict=True)} == {
+        *zip(WORDS, ["train", "train", "val", "val", "test"], strict=True)
+    }
+
+
+def test_the_column_is_the_identity_and_shares_are_not() -> None:
+    ids = [partition(split=split).identity("d") for split in ({"column": "a"}, {"column": "b"}, {})]
+    assert len({*ids}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "split", "said"),
+    [
+        (["train", "val", "held out"], {}, "column 'split' holds 'held out' (3 images)"),
+        (
+            ["train", "test"],
+            {},
+            "has no image of the split val in the column 'split'; say so: split: { column: split, ",
+        ),
+        (["val", "test"], {}, "has no image of the split train in the column 'split'; correct the column"),
+        (["train", "val", "test"], {"column": "splits"}, "the samples have no column 'splits'"),
+        (["train", "val", "test"], {"folds": 2}, "column: cannot be combined with folds"),
+    ],
+)
+def test_faults_of_a_stated_split_are_one_line(words: list[str], split: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        partition(internal=["A"], split={"column": "split", **split}).assign(stated({"A": 9, "C": 3}, words))
+    assert said in str(error.value)
+
+
+def test_a_split_that_is_said_not_to_be_there_is_not_asked_for() -> None:
+    wanted = partition(split={"column": "split", "val": 0})
+    assert sizes(wanted.assign(stated({"A": 9, "B": 9, "C": 3}, ["train", "test"])), "A") == {"train": 5, "test": 4}
+
+
 def test_external_sites_are_tested_whole_and_other_sites_left_out() -> None:
     assigned = partition().assign(plain({"A": 20, "D": 20, "C": 33, "B": 20}))
     assert sizes(assigned, "C") == {"test": 33}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import SHOWN, UserError
 from ..core.spelling import PLACEHOLDERS, folded, groups, quoted, unified
+from .partition import SPLITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,8 @@ TENTH = 0.1
 """The share of a site's images above which a patient may be a name for several."""
 OUTLYING = 3
 """How many times the mean number of images of a patient such a name has at least."""
+FOLDS = ("fold", "folds", "kfold", "cv_fold")
+"""Names of columns that divide images for cross-validation."""
 TOGETHER = 0.5
 """Cramér's V of class and site above which a study is warned."""
 GIVEN_AWAY = 0.3
@@ -65,6 +68,7 @@ class Inspection:
     faults : errors that keep the study from running as it is meant
     clients : clients that no site stands behind, with the images that are dealt to them
     stand_ins : questions about names that may stand for patients who are not known; see `stand_ins`
+    unused : columns that look like splits, which the study does not use, with their words
     one_each : the study says that each image is of another patient
     saved : how the format of files goes with the class, by the endings of their names; empty where it does not
     """
@@ -79,6 +83,7 @@ class Inspection:
     clients: tuple[SiteSamples, ...] = ()
     stand_ins: tuple[str, ...] = ()
     one_each: bool = False
+    unused: tuple[tuple[str, str], ...] = ()
     saved: str = ""
 
     def warnings(self) -> Iterator[str]:
@@ -100,6 +105,11 @@ class Inspection:
             if site.roles and few:
                 counts = ", ".join(f"{k} of {name!r}" for name, k in few.items())
                 yield f"site {quoted(site.name)} has few images ({counts}): scores of these classes are rough there"
+        for column, words in self.unused:
+            yield (
+                f"column {column!r} holds {words}, and is not used: splits are drawn anew. To use it, write in "
+                f"partition: split: {{ column: {column} }}"
+            )
         if self.shared:
             yield (
                 f"patients at several sites: {len(self.shared):,}, at internal and external ones: "
@@ -236,6 +246,7 @@ def inspect(
             for client in _clients(samples, partition, assigned, classes)
         ),
         stand_ins=tuple(stand_ins(named)),
+        unused=tuple(_unused_splits(samples, {partition.split.column for partition in partitions})),
         one_each=one_each,
         saved=_saved(samples, classes, partitions),
     )
@@ -270,6 +281,16 @@ def stand_ins(named: pd.DataFrame) -> Iterator[str]:
                 "for patients who are not known? All its images are then in one split, and count as one person; leave "
                 "the cell empty where nobody knows the patient"
             )
+
+
+def _unused_splits(samples: pd.DataFrame, used: Collection[str | None]) -> Iterator[tuple[str, str]]:
+    """Yield each column that holds names of splits alone, or is called fold and holds a few values, and its values."""
+    from ..datasets import SAMPLE_COLUMNS
+
+    for column in samples.columns.difference([*SAMPLE_COLUMNS, *filter(None, used)], sort=False):
+        values = samples[column].dropna().astype(str).unique()
+        if 1 < len(values) <= MANY and (folded(column) in FOLDS or {*map(folded, values)} <= SPLITS.keys()):
+            yield str(column), ", ".join(map(quoted, values[:SHOWN]))
 
 
 def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame, list[UserError]]:

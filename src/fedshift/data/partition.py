@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
     from . import splits
 
+SPLITS = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "validate", "dev", "development"), "val"),
+    **dict.fromkeys(("test", "testing", "tst"), "test"),
+}
+"""The split that a cell of a table names, as `folded` returns it."""
 MOST_SITES = 10_000
 """Most internal sites, and most external ones."""
 
@@ -43,6 +49,12 @@ class Split(Frozen):
         "internal site is tested once; test is then 1 / folds, and train what val leaves",
     )
     fold: int | None = Field(None, ge=1, description="a single one of the folds, counted from 1; default: all of them")
+    column: str | None = Field(
+        None,
+        min_length=1,
+        description="column of the table that says of each image of an internal site whether it is of the split train, "
+        "val or test, as a published split does; shares are then not used, and a share of 0 says that there is none",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +74,9 @@ class Split(Frozen):
     def _whole(self) -> Split:
         if self.folds and abs(self.test - 1 / self.folds) > 1e-9:
             raise UserError("test", f"is {self.test:g}, and a fold is {1 / self.folds:g}", "leave out train and test")
-        if abs(self.train + self.val + self.test - 1) > 1e-9:
+        if self.column and self.folds:
+            raise UserError("column", "cannot be combined with folds, which draw the splits", "leave one out")
+        if not self.column and abs(self.train + self.val + self.test - 1) > 1e-9:
             raise UserError("split", f"train + val + test is {self.train + self.val + self.test:g}", "make the sum 1")
         if self.fold and self.fold > (self.folds or 0):
             raise UserError("fold", f"is {self.fold}, and folds is {self.folds}", "give a number from 1 to folds")
@@ -358,6 +372,8 @@ class Partition(Frozen):
 
         from . import splits
 
+        if self.split.column:
+            return self._stated_split(site, rows, self.split.column)
         unit = self._units(site, rows)
         names, member = np.unique(unit, return_inverse=True)
         shares = {name: share for name, share in self.split.shares.items() if share > 0}
@@ -397,6 +413,25 @@ class Partition(Frozen):
             )
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]
+
+    def _stated_split(self, site: str, rows: pd.DataFrame, column: str) -> np.ndarray:
+        """Return the split of each row (n,) that a column of the table states."""
+        name = next((name for name in (column, folded(column)) if name in rows), None)
+        where = f"partition: site {site!r}"
+        if name is None:
+            raise UserError("partition.split.column", f"the samples have no column {column!r}", "correct its name")
+        split = rows[name].map(lambda cell: SPLITS.get(folded(str(cell))))
+        if split.isna().any():
+            cell = rows[name][split.isna()].iloc[0]
+            problem = f"column {column!r} holds {cell!r} ({int(split.isna().sum()):,} images)"
+            raise UserError(where, problem, "write train, val or test in each row of a site that trains")
+        for wanted in (wanted for wanted, share in self.split.shares.items() if share > 0):
+            if not (split == wanted).any():
+                remedy = (
+                    "correct the column" if wanted == "train" else f"say so: split: {{ column: {column}, {wanted}: 0 }}"
+                )
+                raise UserError(where, f"has no image of the split {wanted} in the column {column!r}", remedy)
+        return split.to_numpy(dtype=object)
 
     def _split_by_folds(
         self, draw: splits.Draw, label: np.ndarray, member: np.ndarray, shares: splits.Shares, site: str, key: str
@@ -440,6 +475,8 @@ class Partition(Frozen):
         unused = {"held_out", "leave_one_out", *(name for name in ("cut", "deal") if not getattr(self, name))}
         settings = self.model_dump(mode="json", exclude=unused)
         # Keys that came later are left out where they have no effect, so that earlier studies keep their ids.
-        if not self.split.folds:
+        if self.split.column:
+            settings["split"] = {"column": self.split.column}
+        elif not self.split.folds:
             settings["split"] = self.split.shares
         return digest.of({"dataset": dataset, **settings})

@@ -214,6 +214,8 @@ def _plugins(plugins: Iterable[Plugin]) -> list[str]:
 
 def _partition(partition: Partition) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in partition.split.shares.items())
+    if partition.split.column:
+        shares = f"as the column {partition.split.column!r} of the table states"
     external = [*partition.external]
     if partition.leave_one_out:
         external.append("each internal site in turn")
