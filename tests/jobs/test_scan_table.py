@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import os
 import stat
 import subprocess
@@ -36,10 +37,15 @@ def hospital(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
     device = {"Manufacturer": "ACME", "ManufacturerModelName": "One, two", "ProtocolName": "T2  ax"}
+    # each file is another image
+    numbers = itertools.count(1)
     for path, patient, uid in (("s1/IM1", "007", "1.2.1"), ("s1/IM2", "007", "1.2.1"), ("s2/IM1.dcm", "8", "1.2.2")):
         changes = {"PatientID": patient, "StudyInstanceUID": uid, "AccessionNumber": f"A{uid[-1]}", **device}
+        changes["SOPInstanceUID"] = f"1.9.{next(numbers)}"
         altered("MR_small.dcm", tmp_path / "scans" / path, **changes)
-    altered("MR_small.dcm", tmp_path / "scans/s3/IM1.dcm", PatientID="", StudyInstanceUID="1.2.3")
+    altered(
+        "MR_small.dcm", tmp_path / "scans/s3/IM1.dcm", PatientID="", StudyInstanceUID="1.2.3", SOPInstanceUID="1.9.4"
+    )
     copied(dicom("reportsi.dcm"), tmp_path / "scans/s3/report.dcm")
     return tmp_path
 
@@ -77,7 +83,7 @@ def test_a_row_for_each_file_with_an_image(capsys: pytest.CaptureFixture[str]) -
     assert Path("images.csv").read_text(encoding="utf-8").splitlines()[0] == HEADER
     found = rows()
     assert found["path"].tolist() == ["scans/s1/IM1", "scans/s1/IM2", "scans/s2/IM1.dcm", "scans/s3/IM1.dcm"]
-    assert found["patient"].tolist() == [digest("007"), digest("007"), digest("8"), ""]
+    assert found["patient"].tolist() == [digest("7"), digest("7"), digest("8"), ""]
     assert set(found["site"]) == {"north"}
     assert set(found["label"]) == {""}
     assert found.iloc[0, 4:].tolist() == ["ACME", "One, two", "T2 ax"]
@@ -164,6 +170,54 @@ def test_volumes_and_images_belong_to_the_first_folder(capsys: pytest.CaptureFix
         path: digest(patient) if patient else "" for path, patient in wanted.items()
     }
     assert "1 file in no folder of a patient: the cell patient is empty" in capsys.readouterr().err
+
+
+def test_what_is_no_image_or_a_copy_is_counted_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dose, a segmentation, a screenshot, a localiser and a copy lie beside the four scans."""
+    kinds = {
+        "dose": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.481.2"},
+        "seg": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.66.4"},
+        "screenshot": {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7"},
+        "localiser": {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]},
+        "copy": {"SOPInstanceUID": "1.9.1"},
+    }
+    for number, (name, changes) in enumerate(kinds.items()):
+        altered("MR_small.dcm", Path(f"scans/s4/{name}.dcm"), **{"SOPInstanceUID": f"1.8.{number}", **changes})
+    assert table() == 0
+    assert len(rows()) == 4
+    told = capsys.readouterr().err
+    for words in (
+        "1 file left out: RT Dose Storage, no image",
+        "1 file left out: Segmentation Storage, no image",
+        "1 file left out: secondary captures, such as screenshots, since there are other images",
+        "1 file left out: localisers, since there are other images",
+        "1 file left out: copies of others, with the same SOPInstanceUID",
+    ):
+        assert words in told
+
+
+def test_screenshots_alone_are_listed(tmp_path: Path) -> None:
+    for n in (1, 2):
+        changes = {"SOPClassUID": "1.2.840.10008.5.1.4.1.1.7", "SOPInstanceUID": f"1.8.{n}"}
+        altered("MR_small.dcm", Path(f"shots/{n}.dcm"), **changes)
+    assert cli.main(["table", "shots", "--site", "north", "--out", "shots.csv"]) == 0
+    assert len(rows("shots.csv")) == 2
+
+
+@pytest.mark.parametrize("patient", ["UNKNOWN", "0", "N/A"])
+def test_a_number_that_stands_for_nobody_is_no_patient(patient: str, capsys: pytest.CaptureFixture[str]) -> None:
+    altered("MR_small.dcm", Path("some/a.dcm"), PatientID=patient, SOPInstanceUID="1.8.1")
+    assert cli.main(["table", "some", "--site", "north", "--out", "some.csv"]) == 0
+    assert rows("some.csv")["patient"].tolist() == [""]
+    assert "1 file whose patient's number stands for nobody" in capsys.readouterr().err
+
+
+def test_spellings_of_a_number_have_one_pseudonym() -> None:
+    for n, patient in enumerate(("12", "012", "12.0", " 12 ", "\uff11\uff12")):
+        changes = {"PatientID": patient, "SOPInstanceUID": f"1.8.{n}", "SpecificCharacterSet": "ISO_IR 192"}
+        altered("MR_small.dcm", Path(f"some/{n}.dcm"), **changes)
+    assert cli.main(["table", "some", "--site", "north", "--out", "some.csv"]) == 0
+    assert rows("some.csv")["patient"].nunique() == 1
 
 
 def test_burnt_in_names_and_numbers_in_paths_are_told(capsys: pytest.CaptureFixture[str]) -> None:

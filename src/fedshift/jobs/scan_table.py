@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 COLUMNS = ("path", "label", "site", "patient", *DEVICE)
 """Columns of the table that is written."""
+KIND = ("SOPClassUID", "SOPInstanceUID", "ImageType")
+"""Elements that say what a file is; they are never written."""
+IMAGES = ("Enhanced US Volume Storage",)
+"""Classes of images of which the name does not say it."""
+LOCALISER = "left out: localisers, since there are other images"
+SCREENSHOT = "left out: secondary captures, such as screenshots, since there are other images"
 KEYS = ("patient", "study")
 """Columns of which a table of labels has one: the number of a patient; the UID or the accession number of a study."""
 SOUND = "get it again, or leave it out"
@@ -81,19 +87,26 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
         raise UserError(folder, "holds neither scans nor images", f"DICOM files, {', '.join((*NIFTI, *PLAIN))}")
     pseudonyms = Pseudonyms.read(key)
     listed = Listed()
+    seen = set[str]()
+    beside: dict[int, str] = {}
     with Progress("read", len(paths), "headers") as bar:
         for path in paths:
             try:
-                row = _row(folder, path, listed.counts, labelled)
+                row = _row(folder, path, listed.counts, labelled, seen)
             except UserError as fault:
                 listed.faults.append(fault)
             else:
                 if row is not None:
-                    place, label, patient, device = row
+                    place, label, patient, device, other = row
+                    if other:
+                        beside[len(listed.rows)] = other
                     # a letter in front, or a spreadsheet would take 123e45 for a number
                     hidden = f"p{pseudonyms('patient', folded(patient))}" if patient else ""
                     listed.rows.append((_from(out, place), label, site, hidden, *device))
             bar.update(1)
+    if len(beside) < len(listed.rows):
+        listed.counts.update(beside.values())
+        listed.rows = [row for number, row in enumerate(listed.rows) if number not in beside]
     if not listed.rows:
         raise UserError(folder, "holds no image that can be read", next(listed.report()))
     if labelled:
@@ -102,11 +115,39 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     return listed
 
 
-_Row = tuple[Path, str, str, tuple[str, ...]]
+_Row = tuple[Path, str, str, tuple[str, ...], str]
 
 
-def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None) -> _Row | None:
-    """Return the file, label, patient and device of a row; None for a DICOM file without an image."""
+def other_than_image(header: Dataset) -> str:
+    """Return what a DICOM file with pixels holds in the place of an image, such as a dose; empty for an image.
+
+    Classes of other makers than the standard are taken for images, since no name says what they are.
+    """
+    name = _class(header)
+    standard = name.endswith("Storage") and name not in IMAGES
+    return name if standard and "Image Storage" not in name else ""
+
+
+def _is_beside(header: Dataset) -> str:
+    """Return what an image is that others are meant beside: a screenshot or a localiser; empty for others."""
+    if "LOCALIZER" in [str(part) for part in header.get("ImageType") or ()]:
+        return LOCALISER
+    return SCREENSHOT if "Secondary Capture" in _class(header) else ""
+
+
+def _class(header: Dataset) -> str:
+    """Return the standard's name of the class of a file; empty where the standard does not know it."""
+    from pydicom.uid import UID
+
+    uid = UID(_text(header, "SOPClassUID"))
+    return "" if uid.name == uid else str(uid.name)
+
+
+def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> _Row | None:
+    """Return the file, label, patient and device of a row; None for a DICOM file without an image, or a copy.
+
+    `seen` holds the SOPInstanceUIDs so far.
+    """
     file = folder / path
     name = file.name.lower()
     if name.endswith((*PLAIN, *NIFTI)):
@@ -116,11 +157,19 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None) 
             patient = file.name[: -len(".nii.gz" if name.endswith(".gz") else ".nii")]
         if not patient:
             counts["in no folder of a patient: the cell patient is empty"] += 1
-        return file, labels.of(patient=patient) if labels else "", patient, ("",) * len(DEVICE)
-    header = read_header(file, ("Rows", "BurnedInAnnotation", *PERSON, *DEVICE.values()), SOUND)
+        return file, labels.of(patient=patient) if labels else "", patient, ("",) * len(DEVICE), ""
+    header = read_header(file, ("Rows", "BurnedInAnnotation", *KIND, *PERSON, *DEVICE.values()), SOUND)
     if "Rows" not in header:
         counts["left out: without an image (a report, a plan, an index)"] += 1
         return None
+    if other := other_than_image(header):
+        counts[f"left out: {other}, no image"] += 1
+        return None
+    uid = _text(header, "SOPInstanceUID")
+    if uid and uid in seen:
+        counts["left out: copies of others, with the same SOPInstanceUID"] += 1
+        return None
+    seen.add(uid)
     patient, study, accession = (_text(header, element) for element in PERSON)
     if folded(patient) in PLACEHOLDERS:
         counts["whose patient's number stands for nobody (unknown, 0, ...): the cell patient is empty"] += 1
@@ -132,7 +181,7 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None) 
     if header.get("BurnedInAnnotation") == "YES":
         counts["with text in the pixels that may identify the patient (BurnedInAnnotation): look at them"] += 1
     label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
-    return file, label, patient, tuple(_text(header, element) for element in DEVICE.values())
+    return file, label, patient, tuple(_text(header, element) for element in DEVICE.values()), _is_beside(header)
 
 
 def _text(header: Dataset, element: str) -> str:
