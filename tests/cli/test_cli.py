@@ -22,6 +22,8 @@ from fedshift.cli import parser as cli
 from fedshift.core import registry
 from fedshift.core.errors import Interrupted
 from fedshift.io import disk
+from fedshift.io.paths import Paths
+from fedshift.io.text import write_json
 
 ROOT = Path(__file__).parents[2]
 TINY = """
@@ -226,8 +228,8 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
         "  warning: site 'C' (images: 20) has no role in the study",
         "  warning: patients at several sites: 1, at internal and external ones: 1; "
         "they count as different people; leave out at one site whoever is the same",
-        "  warning: patients 'p1', 'P1' differ only in spelling, and count as one person; if they are several, name them "
-        "apart",
+        "  warning: patients 'p1', 'P1' differ only in spelling, and count as one person; if they are several, name "
+        "them apart",
         "  warning: classes go with sites (Cramér's V 0.58): a network may tell the classes by the scanner, and scores "
         "at home do not show it",
         NOT_YET,
@@ -250,6 +252,39 @@ def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture
     assert f"  PROBLEM: Images without contrast: {counts}" in lines
     torn = f"Pixel-identical images with different labels: {counts}"
     assert f"  PROBLEM: {torn}" in lines
+
+
+def test_a_copy_that_the_table_no_longer_lists_is_told_as_one_of_before(capsys: pytest.CaptureFixture[str]) -> None:
+    own_images()
+    (data,) = plan().data.values()
+    (run,) = plan().runs.values()
+    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
+        assert cli.main([command[0], "tiny", command[1]]) == 0
+    rows = Path("own/samples.csv").read_text().splitlines()
+    Path("own/samples.csv").write_text("\n".join(rows[:-1]) + "\n")
+    capsys.readouterr()
+    assert cli.main(["check", "tiny"]) == 0
+    before = "of the images prepared before the table changed"
+    assert f"  PROBLEM: {before}: Images without contrast" in capsys.readouterr().out
+
+
+def test_a_second_file_of_one_name_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A page of config/studies/tiny.yaml is there; tiny.yaml in another folder would replace it."""
+    own_images()
+    Path("other").mkdir()
+    spec = yaml.safe_load(Path("config/studies/tiny.yaml").read_text())
+    spec["dataset"]["table"] = str(Path("own/samples.csv").absolute())
+    Path("other/tiny.yaml").write_text(yaml.safe_dump(spec))
+    headline = Paths().study_files("tiny").headline
+    headline.parent.mkdir(parents=True)
+    write_json(headline, {"study": "tiny", "file": "config/studies/tiny.yaml"})
+    assert cli.main(["check", "tiny"]) == 0
+    capsys.readouterr()
+    assert cli.main(["check", "other/tiny.yaml"]) == 2
+    words = "the study 'tiny' is already that of config/studies/tiny.yaml: its page and tables would be replaced"
+    assert words in capsys.readouterr().err
+    Path("config/studies/tiny.yaml").unlink()
+    assert cli.main(["check", "other/tiny.yaml"]) == 0
 
 
 def test_check_names_images_that_were_saved_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from fedshift.papers.pairs import require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.call import Call, errors_end_the_call
 from fedshift.planning.faults import say_last
-from fedshift.planning.files import finished
+from fedshift.planning.files import finished, require_own_name
 from fedshift.planning.scheduler import lift_default_limit
 from fedshift.planning.terminal import in_words, say_pages
 from fedshift.study import calls, settings
@@ -46,6 +46,7 @@ with errors_end_the_call():
     for plan in PLANS.values():
         plan.require_files()
         require(plan)
+        require_own_name(plan, PATHS)
     ACCEPTED = accept.Ledger(PATHS)
 
 

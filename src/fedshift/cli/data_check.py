@@ -9,6 +9,7 @@ from ..core import digest
 from ..core.errors import UserError, require_none
 from ..core.spelling import quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
+from ..data.prepared import read_samples
 from ..datasets.own_images import TABLE, further_columns, one_spelling
 from ..io.contents import remembered
 from ..io.paths import Paths, memory
@@ -122,5 +123,16 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     from ..report.cohort import problems as failed
 
     found = cohorts(load(plan, paths))
+    before = "of the images prepared before the table changed: " if any(_changed(plan, paths)) else ""
     for status in ("PROBLEM", "suspect"):
-        yield from (f"  {status}: {text}" for text in failed(found, status))
+        yield from (f"  {status}: {before}{text}" for text in failed(found, status))
+
+
+def _changed(plan: Plan, paths: Paths) -> Iterator[bool]:
+    """Yield for each table of own images whether it lists other images than those that are prepared."""
+    for key, data in plan.data.items():
+        samples = paths.data_files(key).samples
+        if data.dataset.inputs() and samples.exists():
+            named = data.dataset.own_files().keys() - {TABLE}
+            prepared = set(read_samples(samples)["sample"])
+            yield not {sample.rpartition("#")[0] if sample not in named else sample for sample in prepared} <= named

@@ -65,6 +65,8 @@ def check(args: argparse.Namespace) -> None:
 
     Raises UserErrors for all faults.
     """
+    from ..planning.files import require_own_name
+
     shown: set[str] = set()
     for scale in [args.scale] if args.scale else get_args(Scale):
         chosen = study.select(args.study, scale, args.studies).values()
@@ -72,6 +74,7 @@ def check(args: argparse.Namespace) -> None:
         for checked in chosen:
             checked.require_files()
             require(checked)
+            require_own_name(checked, Paths())
             require_transforms(checked)
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)

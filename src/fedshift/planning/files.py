@@ -11,8 +11,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from ..core.errors import UserError
 from ..io import identity
 from ..io.paths import Paths
+from ..io.text import read_json
 from ..papers.words import of_ledger
 from ..study.plan import Plan
 
@@ -35,6 +37,18 @@ class Output:
     def every(self) -> tuple[Path, ...]:
         """All files that the job writes."""
         return self.files + self.beside
+
+
+def require_own_name(plan: Plan, paths: Paths) -> None:
+    """Raise UserError where the page and the tables under the name of a study are those of another file."""
+    from ..datasets.own_images import one_spelling
+
+    headline = paths.study_files(plan.name).headline
+    other = read_json(headline).get("file") if headline.exists() else None
+    # A file that was renamed or moved is no longer there, and its results are of no other study.
+    if other and other != one_spelling(plan.path) and Path(other).is_file():
+        problem = f"the study {plan.name!r} is already that of {other}: its page and tables would be replaced"
+        raise UserError(plan.path, problem, f"rename one of the two files, or remove {headline.parent}")
 
 
 def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:

@@ -17,6 +17,7 @@ from ..analysis.values import DASH
 from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
+from ..datasets.own_images import one_spelling
 from ..io.checksums import damage, remedy
 from ..io.guards import require_object
 from ..io.paths import Paths, papers
@@ -112,6 +113,7 @@ def write_headline(results: StudyResults, lead: str, reproduction: Reproduction,
     missing = {item["run"] for item in results.missing}
     headline: dict[str, Any] = {
         "study": plan.name,
+        "file": one_spelling(plan.path),
         "title": plan.study.title,
         "scale": plan.scale,
         "scaled": plan.scaled,
