@@ -16,7 +16,7 @@ from ..core.spelling import unified
 from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..jobs.apply import Applied
 from ..metrics import Metric
-from ..study.declaration import Study
+from ..tasks import CLASSIFICATION
 from .answer import Tile
 from .html import PageCell, PageTable, plain
 from .new_images import MOST, NewImages, share
@@ -52,7 +52,7 @@ class NewClasses(NewImages):
         confidence = table[self.columns].max(axis=1)
         self.table = table.assign(confidence=confidence, cluster=pd.factorize(unit)[0])
         self.labelled = int(table["label"].notna().sum()) if "label" in table else 0
-        self.metrics: list[Metric] = [registry.build("metric", m) for m in Study.model_fields["metrics"].default]
+        self.metrics: list[Metric] = [registry.build("metric", m) for m in CLASSIFICATION.metrics]
 
     def counts(self, column: str = "predicted", site: str | None = None) -> np.ndarray:
         """Return the number of images of each class (classes,), as predicted or as labelled."""

@@ -113,10 +113,13 @@ class Study(Frozen):
         "job predicts all inferences of a run",
     )
     metrics: tuple[MetricName, ...] = Field(
-        ("accuracy", "balanced_accuracy", "auc", "sensitivity", "specificity", "brier", "ece"),
-        description="the metrics that are computed",
+        default_factory=lambda values: values.get("task", CLASSIFICATION).metrics,
+        description="the metrics that are computed; default: those of the task",
     )
-    headline: MetricName = Field("accuracy", description="the metric that the page shows first")
+    headline: MetricName = Field(
+        default_factory=lambda values: values.get("task", CLASSIFICATION).headline,
+        description="the metric that the page shows first; default: accuracy, or dice of masks",
+    )
     margin: float | None = Field(
         None,
         gt=0,

@@ -73,6 +73,12 @@ class Task(Plugin):
     """True if targets are masks, which are prepared beside images and move with them."""
     has_probabilities: ClassVar[bool] = True
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
+    metrics: ClassVar[tuple[str, ...]] = (
+        *("accuracy", "balanced_accuracy", "auc", "sensitivity", "specificity", "brier", "ece"),
+    )
+    """Metrics that a study computes if it names none."""
+    headline: ClassVar[str] = "accuracy"
+    """The metric that a study shows first if it names none."""
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
     pictures: ClassVar[tuple[str, ...]] = ()
