@@ -25,6 +25,8 @@ TENTH = 0.1
 """The share of a site's images above which a patient may be a name for several."""
 OUTLYING = 3
 """How many times the mean number of images of a patient such a name has at least."""
+EXAMPLES = 3
+"""The most names that a text about spellings shows."""
 FOLDS = ("fold", "folds", "kfold", "cv_fold")
 """Names of columns that divide images for cross-validation."""
 TOGETHER = 0.5
@@ -192,16 +194,18 @@ def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
 
 
 def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a text for each name of a site or a patient that is spelt in several ways; of many, the number of others.
+    """Yield a text about the names of sites, or of patients, that are spelt in several ways, with the first of them.
 
     `spellings` lists the ways in which each such name is spelt.
     """
-    for names in spellings[:SHOWN]:
-        listed = ", ".join(map(quoted, names))
-        number = "one person; if they are several, name them apart" if column == "patient" else len(names)
-        yield f"{column}s {listed} differ only in spelling, and count as {number}"
-    if len(spellings) > SHOWN:
-        yield f"{len(spellings) - SHOWN:,} more names of {column}s are spelt in several ways"
+    if not spellings:
+        return
+    shown = "; ".join(", ".join(map(quoted, names)) for names in spellings[:EXAMPLES])
+    more = f" and {len(spellings) - EXAMPLES:,} more" if len(spellings) > EXAMPLES else ""
+    meaning = f"{sum(map(len, spellings)):,}"
+    if column == "patient":
+        meaning = f"one person{' each' if len(spellings) > 1 else ''}; if they are several, name them apart"
+    yield f"{column}s {shown}{more} differ only in spelling, and count as {meaning}"
 
 
 def inspect(
