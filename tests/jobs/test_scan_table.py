@@ -259,6 +259,8 @@ def marked(target: Path, **elements: Any) -> Path:
         private.add_new(1, "LO", MARK)
         for name in ("SourceApplicationEntityTitle", "ImplementationVersionName"):
             setattr(content.file_meta, name, MARK)
+        # images with one UID would be copies
+        content.SOPInstanceUID = f"{MARK}.{target.as_posix()}"
         for name, value in elements.items():
             setattr(content, name, value)
         target.parent.mkdir(parents=True, exist_ok=True)
