@@ -334,9 +334,9 @@ def test_texts_are_the_cells_of_a_table_and_the_lines_that_they_stand_on(tmp_pat
     [
         ("a,b\n1,2\n\n1,2,3\n", "t.csv, line 4: has 3 cells, but the header has 2; put a cell that holds a comma into"),
         ("a,b,a\n1,2,3\n", "t.csv, line 1: the column 'a' appears twice; rename one of them"),
-        ("sep=,\na,b\n1,2\n", "t.csv, line 1: is 'sep=,' and no header; remove this line"),
-        ("# made today\na,b\n1,2\n", "t.csv, line 1: is '# made today' and no header; remove this line"),
-        ("a;b\n1;2\n", "t.csv, line 1: has semicolons between its columns; separate them with commas"),
+        ("a;b\n1;2;3\n", "t.csv, line 2: has 3 cells, but the header has 2; put a cell that holds a semicolon into"),
+        ("sep=;\na;b\n1;2\n3;4;5\n", "t.csv, line 4: has 3 cells, but the header has 2"),
+        ("# of 3 May\na,b\n1,2\n", "t.csv, line 2: has 2 cells, but the header has 1; line 1 seems to be no header"),
         ('a,b\n1,"2\n', "t.csv: not a readable table file: line 2: unexpected end of data"),
         ("\n\n", "t.csv: not a readable table file: it is empty"),
     ],
@@ -347,6 +347,56 @@ def test_what_no_table_of_texts_can_mean_is_refused(tmp_path, text, words):
         with pytest.raises(UserError) as caught:
             read(tmp_path / "t.csv")
         assert words in str(caught.value)
+
+
+CELLS = {"Datei": ["a;1.png", "b.png", "c.png"], "Größe": ["0,35", "007", None], "Klinik": ["NA", "St. Mary, X", "Y"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "above", "encoding"),
+    [
+        ("t.csv", ",", "", "utf-8"),
+        ("t.csv", ";", "", "utf-8-sig"),
+        ("t.csv", ";", "sep=;\r\n", "utf-8"),
+        ("t.csv", ";", '"sep=;"\n', "utf-16"),
+        ("t.csv", "|", "", "utf-8"),
+        ("t.csv", ";", "", "windows-1252"),
+        ("t.tsv", "\t", "", "utf-16"),
+        ("t.txt", "\t", "", "utf-8"),
+    ],
+)
+def test_a_table_is_read_as_programs_write_it(tmp_path, name, delimiter, above, encoding):
+    path = tmp_path / name
+    with path.open("w", newline="", encoding=encoding) as file:
+        file.write(above)
+        pd.DataFrame(CELLS).to_csv(file, sep=delimiter, index=False)
+    found = read_texts(path, encoding=encoding if encoding.startswith("windows") else "utf-8")
+    assert found.astype(object).where(found.notna(), None).to_dict("list") == CELLS
+    first = 3 if above else 2
+    assert found.index.tolist() == [first, first + 1, first + 2]
+
+
+def test_a_table_of_excel_keeps_what_its_cells_say(tmp_path):
+    """Whole numbers are whole, texts with zeros in front stay, blank rows count for the place of those below."""
+    openpyxl = pytest.importorskip("openpyxl", reason="reading Excel needs openpyxl")
+    book = openpyxl.Workbook()
+    for row in ([], ["Datei", "Nr", None, "Klinik"], ["a.png", 12, "x", "NA"], [], ["b.png", "007", None, None]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    found = read_texts(tmp_path / "t.xlsx")
+    assert found.astype(object).where(found.notna(), None).to_dict("list") == {
+        "Datei": ["a.png", "b.png"], "Nr": ["12", "007"], "Klinik": ["NA", None]
+    }  # fmt: skip
+    assert (found.index.name, found.index.tolist()) == ("row", [3, 5])
+    (tmp_path / "t.xlsx").write_text("no workbook")
+    with pytest.raises(UserError, match=r"t\.xlsx: not a readable Excel file"):
+        read_texts(tmp_path / "t.xlsx")
+
+
+def test_excel_without_its_reader_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UserError, match=r"^reading .*t\.xlsx: needs packages that are not installed \(openpyxl\)"):
+        read_texts(tmp_path / "t.xlsx")
 
 
 def test_a_truncated_parquet_file_is_named(tmp_path):

@@ -189,7 +189,7 @@ def stated_spacing(cells: Sequence[object]) -> Spacing | None:
     texts = [cell for cell in cells if isinstance(cell, str)]
     if not texts:
         return None
-    height, width = map(float, texts)
+    height, width = (float(text.replace(",", ".")) for text in texts)  # a decimal comma
     if not (0 < height < math.inf and 0 < width < math.inf):
         raise ValueError("no length")
     return height, width

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from ..core.errors import UserError, require_none, shortened
-from ..core.spelling import folded, quoted, unified
+from ..core.errors import UserError, did_you_mean, require_none, shortened
+from ..core.spelling import counted, folded, quoted, unified
 from ..core.units import IGNORED, SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
@@ -44,11 +46,16 @@ KEPT = 2
 """Scans that stay open for their next slice."""
 SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
 """Settings of the reading of scans, and of images with 16 bits and more."""
+ROLES = ("path", "mask", "label", "site", "patient", *SPACING)
+"""Columns of a table that have a meaning. A study may name others in their place."""
+Role = Literal["path", "mask", "label", "site", "patient", "spacing_y", "spacing_x"]
 
 
 class OwnImages(Dataset):
     """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads, scans.
 
+    The table is a CSV with any delimiter, Excel or Parquet. Where its columns have other names, `columns` says which
+    they are, and `labels` which class each text in the column of labels means: nothing is renamed in the file itself.
     Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or the name of a class. Images are
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
@@ -63,11 +70,24 @@ class OwnImages(Dataset):
 
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
-    reading_fields = frozenset({"skip_unreadable", "masks", "one_image_a_patient", *SCANS})
+    reading_fields = frozenset(
+        {"skip_unreadable", "masks", "one_image_a_patient", "columns", "labels", "encoding", *SCANS}
+    )
     later_fields = reading_fields
     table: Path = Field(
-        description="path of the CSV, from the folder of the study, or from the top of the archive if there is one"
+        description="path of the table, from the folder of the study, or from the top of the archive if there is one"
     )
+    columns: dict[Role, str] = Field(
+        {},
+        description="columns of the table by what they hold, where they are named otherwise, such as {path: Datei, "
+        "site: Klinik, patient: PatID, label: Befund}",
+    )
+    labels: dict[str, str | None] = Field(
+        {},
+        description="the class of each text in the column of labels, such as {gutartig: benign, '1': tumour}; null "
+        "leaves its images out, and '' stands for empty cells; default: the names and the numbers of classes",
+    )
+    encoding: str = Field("utf-8", description="encoding of a CSV that is not UTF-8, such as windows-1252")
     moved_from: Path | None = Field(
         None, description="earlier path of the table, if its folder was moved: what was computed there stays valid"
     )
@@ -110,6 +130,29 @@ class OwnImages(Dataset):
     licence: str = Field("not stated", description="licence of the images")
     citation: str = Field("", description="citation of the images")
     caveat: str = Field("", description="warning that readers need before they trust a number")
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _texts(cls, labels: Any) -> Any:
+        # YAML reads 0: benign as a number
+        return {str(k): v for k, v in labels.items()} if isinstance(labels, Mapping) else labels
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, encoding: str) -> str:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            raise ValueError(f"{encoding!r} is no encoding; try utf-8, windows-1252 or windows-1250") from None
+        return encoding
+
+    @model_validator(mode="after")
+    def _labels_name_classes(self) -> OwnImages:
+        for text, name in self.labels.items():
+            if name is not None and name not in self.classes:
+                problem = f"label {text!r} means {name!r}, which is no class"
+                raise UserError("labels", problem, did_you_mean(name, self.classes))
+        return self
 
     @field_validator("window")
     @classmethod
@@ -173,7 +216,7 @@ class OwnImages(Dataset):
         """Return the table, and each image by its path in the table."""
         if self.archive:
             return {}
-        rows = read_rows(self.table)
+        rows, _ = self._kept_rows(self.table)
         columns = ("path", "mask") if self.has_masks else ("path",)
         cells = [cell for column in columns if column in rows for cell in rows[column].dropna().unique()]
         files = {cell: located(self.table.parent, cell) for cell in cells}
@@ -224,7 +267,7 @@ class OwnImages(Dataset):
             self.skip_unreadable,
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             tuple(name for name in further_columns(samples) if not (self.has_masks and name in SPACING)),
-            tuple(_burnt_in(found)),
+            (*_burnt_in(found), *self._left_out(raw)),
             (lambda i: mask(samples["path"][i], samples["mask"][i])) if self.has_masks else None,
             (lambda i: self._spacing_of(folder, samples.iloc[i], scans)) if self.has_masks else None,
         )
@@ -316,7 +359,7 @@ class OwnImages(Dataset):
             UserError(f"{where} {row}", f"{error.what}{_also(number)}: {error.where}", error.remedy)
             for row, error, number in (() if self.skip_unreadable else found.faults)
         ]
-        return Examined(found.rows, [*faults, *scans], found.facts, tuple(_burnt_in(found)))
+        return Examined(found.rows, [*faults, *scans], (*found.facts, *self._left_out(raw)), tuple(_burnt_in(found)))
 
     def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[ScanRows, list[UserError]]:
         """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
@@ -325,7 +368,7 @@ class OwnImages(Dataset):
         """
         table = self._table(raw)
         columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
-        rows = read_rows(table, columns, "list each image in a row")
+        rows, _ = self._kept_rows(table, columns)
         if self.has_masks:
             # Preparation says where a structure is: before it, no image has any.
             rows["label"] = "0"
@@ -348,11 +391,40 @@ class OwnImages(Dataset):
         found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
         return found, [*empty, *faults, *unfit, *_repeated(table, paths)]
 
+    def _kept_rows(self, table: Path, needed: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.Series]:
+        """Return the rows of the table under the names of ROLES, and the labels of those that `labels` leaves out.
+
+        For what is raised see `read_rows`.
+        """
+        rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding)
+        if self.has_masks or "label" not in rows:
+            return rows, rows.iloc[:0, 0]
+        texts = label_texts(rows["label"]).fillna("")
+        left_out = texts.isin(self._unused)
+        return rows[~left_out], texts[left_out]
+
+    @property
+    def _unused(self) -> list[str]:
+        """The labels whose images are left out."""
+        return [text for text, name in self.labels.items() if name is None]
+
+    def _left_out(self, raw: Path) -> Iterator[str]:
+        """Yield a sentence about the images that `labels` leaves out."""
+        _, texts = self._kept_rows(self._table(raw))
+        if len(texts):
+            each = ", ".join(f"{number:,} {quoted(text)}" for text, number in texts.value_counts().items())
+            yield f"{counted(len(texts), 'image')} left out because of the label: {each}"
+
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
         """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
-        numbers = {str(k): k for k in range(len(self.classes))}
-        texts = cells.astype(str).str.removesuffix(".0").where(cells.notna(), None)
-        labels = texts.map(numbers | {c: k for k, c in enumerate(self.classes)})
+        names = {c: k for k, c in enumerate(self.classes)}
+        known = {str(k): k for k in range(len(self.classes))} | names
+        known |= {text: names[name] for text, name in self.labels.items() if name is not None}
+        texts = label_texts(cells)
+        if "" in self.labels:
+            texts, cells = texts.fillna(""), cells.fillna("")
+        cells = cells.where(~texts.isin(self._unused))
+        labels = texts.map(known)
         wrong = labels.isna() & cells.notna()
         if not wrong.any():
             return labels, []
@@ -417,18 +489,49 @@ def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in map(str, samples) if name not in ("path", "mask", *SAMPLE_COLUMNS))
 
 
-def read_rows(table: Path, needed: Sequence[str] = (), remedy: str = "") -> pd.DataFrame:
+def read_rows(
+    table: Path,
+    needed: Sequence[str] = (),
+    remedy: str = "",
+    columns: Mapping[str, str] = MappingProxyType({}),
+    encoding: str = "utf-8",
+) -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
 
-    Raises UserError for an unreadable file, a column that appears twice, and a row with more cells than the header;
-    where columns are `needed`, also for one that is missing, and, with `remedy`, for a table without rows.
+    `columns` gives columns of the table by the names that they are to have. A column that has such a name itself, and
+    another is taken in its place, is left out. Raises UserError for an unreadable file, a column that appears twice, a
+    row with more cells than the header, and a column of `columns` that is missing; where columns are `needed`, also for
+    one of these and, with `remedy`, for a table without rows.
     """
-    rows = read_texts(table, lambda name: name.strip().casefold())
+    rows = read_texts(table, headed, encoding)
     header = f"it has {', '.join(map(str, rows))}"
+    require_none(
+        UserError(table, f"no column {name!r}, which dataset.columns.{role} names", header)
+        for role, name in columns.items()
+        if headed(name) not in rows
+    )
+    rows = renamed(rows, columns)
     require_none(UserError(table, f"no column {name!r}", header) for name in needed if name not in rows)
     if needed and rows.empty:
         raise UserError(table, "has no rows below its header", remedy)
     return rows
+
+
+def renamed(rows: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """Return rows of a table whose column `columns[name]` is called `name`; see `read_rows`."""
+    named = {role: headed(name) for role, name in columns.items()}
+    rest = rows.drop(columns=[*{*named.values(), *named} & {*rows}])
+    return rest.assign(**{role: rows[name] for role, name in named.items()})
+
+
+def headed(name: str) -> str:
+    """Return the name under which a column is known, for its head in a table."""
+    return name.strip().casefold()
+
+
+def label_texts(cells: pd.Series) -> pd.Series:
+    """Return labels as texts; numbers that a spreadsheet has written as decimals are whole: `1.0` and `1,0` are `1`."""
+    return cells.astype(str).str.strip().str.replace(r"^(\d+)[.,]0$", r"\1", regex=True).where(cells.notna(), None)
 
 
 def place(table: Path, wrong: pd.Series) -> str:

@@ -1,19 +1,33 @@
-"""Tables as CSV or Parquet: written whole or not at all (see `disk`), and named when they are unreadable."""
+"""Tables as CSV or Parquet: written whole or not at all (see `disk`), and named when they are unreadable.
+
+Tables of others are read as they stand (`read_texts`): Excel, and CSV with any delimiter.
+"""
 
 from __future__ import annotations
 
 import csv
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
+from .extras import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+EXCEL = (".xlsx", ".xlsm")
+"""Endings of Excel files."""
+TABLES = (".csv", ".tsv", ".txt", ".parquet", *EXCEL)
+"""Endings of the tables that `read_texts` reads."""
+DELIMITERS = ",;\t|"
+"""What may stand between the cells of a CSV. Spreadsheets of countries with a decimal comma write semicolons."""
+STATED = re.compile(r'"?sep=(.)"?\s*$')
+"""The line above the header with which Excel states the delimiter."""
 
 
 def _is_csv(path: Path) -> bool:
@@ -90,17 +104,22 @@ def _wanted(path: Path, present: Sequence[str], columns: Sequence[str] | None) -
     return list(columns)
 
 
-def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
+def read_texts(path: Path, called: Callable[[str], str] = str, encoding: str = "utf-8") -> pd.DataFrame:
     """Read a table whose cells stay text: `007` stays `007`, and only an empty cell is missing.
 
     `called` turns the head of a column into its name; columns without a name are left out. The index says where a row
-    is: its `line` in a CSV, its `row` in Parquet. Raises UserError for a column that appears twice and, with the line,
-    for a row of a CSV that has more cells than the header.
+    is: its `line` in a CSV, its `row` in Parquet and Excel. Of Excel the first sheet is read. A CSV is in UTF-8, in
+    UTF-16 with a mark, or else in `encoding`; the first line, or Excel's line `sep=;` above it, says what stands
+    between its cells. Raises UserError for a column that appears twice and, with the line, for a row of a CSV that has
+    more cells than the header.
     """
     import pandas as pd
 
-    if _is_csv(path):
-        return _csv_texts(path, called)
+    ending = Path(path).suffix.lower()
+    if ending in EXCEL:
+        return _excel_texts(path, called)
+    if ending in (".tsv", ".txt") or _is_csv(path):
+        return _csv_texts(path, called, encoding)
     table = read_table(path)
     names = [called(str(c)) for c in table]
     texts = table.astype(str).where(table.notna(), None)
@@ -108,17 +127,36 @@ def read_texts(path: Path, called: Callable[[str], str] = str) -> pd.DataFrame:
     return texts.set_axis(names, axis=1).set_axis(pd.RangeIndex(1, len(table) + 1, name="row"))
 
 
-def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
+def _excel_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
+    """Read the first sheet of an Excel file as `read_texts` does. Blank rows are left out."""
+    import pandas as pd
+
+    with extra("excel", f"reading {path}"):
+        import openpyxl  # noqa: F401 - pandas loads it
+    with readable(path, "Excel"):
+        cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False, na_values=[""], engine="openpyxl")
+        filled = cells.dropna(how="all")
+        if filled.empty:
+            raise ValueError("its first sheet is empty")
+    head, rows = filled.iloc[0], filled.iloc[1:]
+    names = ["" if pd.isna(cell) else called(str(cell)) for cell in head]
+    _require_names(f"{path}, row {filled.index[0] + 1}", names)
+    texts = rows.map(str).where(rows.notna(), None).set_axis(names, axis=1)
+    return texts.loc[:, [bool(name) for name in names]].set_axis(pd.Index(rows.index + 1, name="row"))
+
+
+def _csv_texts(path: Path, called: Callable[[str], str], encoding: str) -> pd.DataFrame:
     """Read a CSV as `read_texts` does; pandas' own reader renames double columns and shifts or drops extra cells."""
     import pandas as pd
 
-    with readable(path, "table"), Path(path).open(newline="", encoding="utf-8-sig") as file:
-        rows = _rows(file)
+    with readable(path, "table"), Path(path).open(newline="", encoding=_coding(path, encoding)) as file:
+        above, delimiter = _form(file.readline())
+        if not above:
+            file.seek(0)
+        rows = _rows(file, delimiter, above)
         first, head = next(rows, (0, []))
         if not head:
             raise ValueError("it is empty")
-        if head[0].lower().startswith("sep=") or (len(head) == 1 and head[0].startswith("#")):
-            raise UserError(f"{path}, line {first}", f"is {','.join(head)!r} and no header", "remove this line")
         names = [called(name) for name in head]
         _require_names(f"{path}, line {first}", names)
         lines = list[int]()
@@ -126,7 +164,10 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
         for line, cells in rows:
             if len(cells) > len(names):
                 problem = f"has {len(cells)} cells, but the header has {len(names)}"
-                raise UserError(f"{path}, line {line}", problem, "put a cell that holds a comma into quotes")
+                remedy = f"put a cell that holds a {_word(delimiter)} into quotes"
+                if len(names) == 1:
+                    remedy = f"line {first} seems to be no header: remove it"
+                raise UserError(f"{path}, line {line}", problem, remedy)
             lines.append(line)
             for column, cell in itertools.zip_longest(columns, cells):
                 column.append(cell or None)
@@ -134,15 +175,37 @@ def _csv_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
     return pd.DataFrame(named, index=pd.Index(lines, dtype="int64", name="line"))
 
 
-def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV, each with the line on which it begins. Blank lines are left out."""
-    reader = csv.reader(file, strict=True)
-    line = 1
+def _coding(path: Path, encoding: str) -> str:
+    """Return the encoding of a CSV: that of the mark at its beginning, or else the one that is named."""
+    with Path(path).open("rb") as file:
+        mark = file.read(2)
+    if mark in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+def _form(line: str) -> tuple[int, str]:
+    """Return how many lines are above the header, 0 or 1, and what stands between cells, from the first line."""
+    stated = STATED.match(line)
+    if stated:
+        return 1, stated[1]
+    outside = re.sub(r'"[^"]*"', "", line)
+    return 0, max(DELIMITERS, key=outside.count)
+
+
+def _word(delimiter: str) -> str:
+    return {",": "comma", ";": "semicolon", "\t": "tab"}.get(delimiter, repr(delimiter))
+
+
+def _rows(file: IO[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV, each with the line on which it begins, `above` of which are read. Blank ones are not."""
+    reader = csv.reader(file, strict=True, delimiter=delimiter)
+    line = 1 + above
     try:
         for cells in reader:
             if len(cells) > 1 or "".join(cells).strip():
                 yield line, cells
-            line = reader.line_num + 1
+            line = reader.line_num + 1 + above
     except csv.Error as error:
         raise ValueError(f"line {line}: {error}") from None
 
@@ -151,9 +214,6 @@ def _require_names(where: object, names: list[str]) -> None:
     """Raise UserError for a header that does not name each column once."""
     if "\0" in "".join(names):
         raise UserError(where, "not a readable table file: every other byte is 0, as in UTF-16", UTF8)
-    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and mark in names[0]:
-            raise UserError(where, f"has {word} between its columns", "separate them with commas")
     twice = [name for name in names if name and names.count(name) > 1]
     if twice:
         raise UserError(where, f"the column {twice[0]!r} appears twice", "rename one of them")

@@ -15,7 +15,7 @@ from ..core.errors import UserError, require_none
 from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
 from ..datasets._outlines import square
-from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, read_rows
+from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, folded, read_rows, renamed
 from ..io.images import PLAIN
 from ..io.scan_files import NIFTI, is_scan, located
 from ..transforms import Transform
@@ -107,9 +107,9 @@ class ImageFiles(OwnImages):
         settings = {"size": shape[1], "channels": shape[0], "prepare": run.data.prepare, "otherwise": otherwise}
         # the label of an image says nothing about a mask
         carried = tuple(column for column in CARRIED if column != "label" or run.data.task.has_probabilities)
-        # scans are shown to a network as they were in training
-        scans = {name: getattr(data, name) for name in SCANS if hasattr(data, name)}
-        return cls(table=source, classes=data.classes, padding=data.padded, carried=carried, **settings, **scans)
+        # scans are shown to a network as they were in training, and a table may be one of the same hospital
+        read = {name: getattr(data, name) for name in (*SCANS, "columns", "labels") if hasattr(data, name)}
+        return cls(table=source, classes=data.classes, padding=data.padded, carried=carried, **settings, **read)
 
     @property
     def _remedy(self) -> str:
@@ -145,6 +145,7 @@ class ImageFiles(OwnImages):
     def _rows(self) -> pd.DataFrame:
         """Return the rows of the table that names the images."""
         rows = read_rows(self.table)
+        rows = renamed(rows, {role: name for role, name in self.columns.items() if folded(name) in rows})
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
         rows = rows[["path", *(c for c in self.carried if c in rows and rows[c].notna().any())]]
