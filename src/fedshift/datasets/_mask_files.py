@@ -125,11 +125,12 @@ def _colours(file: Path, image: Image.Image) -> np.ndarray:
     return np.asarray(image.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
 
 
-def mask_faults(table: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:
+def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:
     """Return the first error of each row of the table whose mask cannot be that of its image.
 
-    It is not named, not there, that of another row, the image itself, or a slice that lies elsewhere. `rows` has
-    several rows of one label where a path stands for several frames. `volume` opens a scan; its header is read.
+    It is not named, not there, that of another row, the image itself, or a slice that lies elsewhere. Paths count from
+    `folder`. `rows` has several rows of one label where a path stands for several frames. `volume` opens a scan; its
+    header is read.
     """
     volume = functools.cache(volume)
     seen = dict[tuple[Path, int | None], object]()
@@ -141,8 +142,8 @@ def mask_faults(table: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan])
         if not isinstance(mask, str) or not mask:
             faults[row] = UserError(where, "mask is empty", "name the mask of the image, or remove the row")
             continue
-        file, number = located(table.parent, mask)
-        if isinstance(path, str) and file == located(table.parent, path)[0]:
+        file, number = located(folder, mask)
+        if isinstance(path, str) and file == located(folder, path)[0]:
             faults[row] = UserError(where, f"the mask {mask!r} is the image itself", "name its mask")
         elif seen.get((file, number)) == row:
             problem = f"{mask!r} is one mask, and path stands for several frames"
@@ -156,7 +157,7 @@ def mask_faults(table: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan])
             seen[file, number] = row
             try:
                 if is_nifti(file.name) and isinstance(path, str):
-                    _require_slice(volume(file), number, *located(table.parent, path), volume)
+                    _require_slice(volume(file), number, *located(folder, path), volume)
             except UserError as error:
                 faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
     return list(faults.values())

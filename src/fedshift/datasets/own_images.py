@@ -71,11 +71,14 @@ class OwnImages(Dataset):
     aliases = ("manifest",)
     documentation_fields = frozenset({"title", "licence", "citation", "caveat"})
     reading_fields = frozenset(
-        {"skip_unreadable", "masks", "one_image_a_patient", "columns", "labels", "encoding", *SCANS}
+        {"skip_unreadable", "masks", "folder", "one_image_a_patient", "columns", "labels", "encoding", *SCANS}
     )
     later_fields = reading_fields
     table: Path = Field(
         description="path of the table, from the folder of the study, or from the top of the archive if there is one"
+    )
+    folder: Path | None = Field(
+        None, description="folder from which paths of images count; default: the folder of the table"
     )
     columns: dict[Role, str] = Field(
         {},
@@ -196,12 +199,15 @@ class OwnImages(Dataset):
         """
         settings = super().identity()
         del settings["moved_from"]
-        return settings if self.archive else settings | {"table": one_spelling(self.moved_from or self.table)}
+        if self.archive:
+            return settings
+        settings.pop("folder", None)  # images count by their content
+        return settings | {"table": one_spelling(self.moved_from or self.table)}
 
     def located(self, folder: Path) -> OwnImages:
         if self.archive:
             return self
-        paths = {"table": self.table, "moved_from": self.moved_from}
+        paths = {"table": self.table, "moved_from": self.moved_from, "folder": self.folder}
         placed = {name: Path(os.path.normpath(folder / path)) for name, path in paths.items() if path}
         return self.model_copy(update=placed)
 
@@ -219,7 +225,7 @@ class OwnImages(Dataset):
         rows, _ = self._kept_rows(self.table)
         columns = ("path", "mask") if self.has_masks else ("path",)
         cells = [cell for column in columns if column in rows for cell in rows[column].dropna().unique()]
-        files = {cell: located(self.table.parent, cell) for cell in cells}
+        files = {cell: located(self._folder(Path()), cell) for cell in cells}
         # all frames of a file are one file, under the name before the number
         named = {cell if k is None else cell.rpartition("#")[0]: file for cell, (file, k) in files.items()}
         return named | {TABLE: self.table}
@@ -231,11 +237,18 @@ class OwnImages(Dataset):
         """Return the table, which may lie in the folder of the unpacked archive."""
         return raw / self.sources()[0].unpacked_name / self.table if self.archive else self.table
 
+    def _folder(self, raw: Path) -> Path:
+        """Return the folder from which paths of images count."""
+        above = self._table(raw).parent
+        if self.folder is None:
+            return above
+        return above / self.folder if self.archive else self.folder
+
     def open(self, raw: Path) -> Opened:
         # only lost files are looked for here: preparation reads all, and names those that it cannot read together
         found, faults = self._examined(raw, (LOST,))
         require_none(faults)
-        folder = self._table(raw).parent
+        folder = self._folder(raw)
         scans, volumes = (functools.lru_cache(maxsize=KEPT)(opener) for opener in (self._scan, self._volume))
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
         shapes: dict[str, tuple[int, int]] = {}
@@ -366,7 +379,7 @@ class OwnImages(Dataset):
 
         Raises UserError for an unreadable file, and one without rows or without a column that it needs.
         """
-        table = self._table(raw)
+        table, folder = self._table(raw), self._folder(raw)
         columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
         rows, _ = self._kept_rows(table, columns)
         if self.has_masks:
@@ -384,10 +397,10 @@ class OwnImages(Dataset):
             samples["patient"] = samples["patient"].fillna(samples["path"])
             faults += _several_of_one(table, unified(samples["patient"]))
         tell_outside(table, paths)
-        unfit = file_faults(table, table.parent, paths, self._remedy, () if self.skip_unreadable else kinds)
-        found = self._scans(samples, table.parent)
+        unfit = file_faults(table, folder, paths, self._remedy, () if self.skip_unreadable else kinds)
+        found = self._scans(samples, folder)
         if self.has_masks:
-            faults += [*mask_faults(table, found.rows, self._volume), *spacing_faults(table, rows)]
+            faults += [*mask_faults(table, folder, found.rows, self._volume), *spacing_faults(table, rows)]
         found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
         return found, [*empty, *faults, *unfit, *_repeated(table, paths)]
 
@@ -396,7 +409,7 @@ class OwnImages(Dataset):
 
         For what is raised see `read_rows`.
         """
-        rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding)
+        rows = read_rows(table, needed, "list each image in a row", dict(self.columns), self.encoding)
         if self.has_masks or "label" not in rows:
             return rows, rows.iloc[:0, 0]
         texts = label_texts(rows["label"]).fillna("")
@@ -412,7 +425,7 @@ class OwnImages(Dataset):
         """Yield a sentence about the images that `labels` leaves out."""
         _, texts = self._kept_rows(self._table(raw))
         if len(texts):
-            each = ", ".join(f"{number:,} {quoted(text)}" for text, number in texts.value_counts().items())
+            each = ", ".join(f"{number:,} {quoted(str(text))}" for text, number in texts.value_counts().items())
             yield f"{counted(len(texts), 'image')} left out because of the label: {each}"
 
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:

@@ -15,7 +15,7 @@ from ..core.errors import UserError, require_none
 from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
 from ..datasets._outlines import square
-from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, folded, read_rows, renamed
+from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, headed, read_rows, renamed
 from ..io.images import PLAIN
 from ..io.scan_files import NIFTI, is_scan, located
 from ..transforms import Transform
@@ -145,7 +145,7 @@ class ImageFiles(OwnImages):
     def _rows(self) -> pd.DataFrame:
         """Return the rows of the table that names the images."""
         rows = read_rows(self.table)
-        rows = renamed(rows, {role: name for role, name in self.columns.items() if folded(name) in rows})
+        rows = renamed(rows, {role: name for role, name in self.columns.items() if headed(name) in rows})
         if "path" not in rows:
             raise UserError(self.table, "no column 'path'", f"it has {', '.join(rows.columns)}")
         rows = rows[["path", *(c for c in self.carried if c in rows and rows[c].notna().any())]]

@@ -1,0 +1,425 @@
+"""What a table of images or a folder of them holds, before there is a study: columns, labels, sites, sizes, masks."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..core.errors import UserError, did_you_mean
+from ..core.spelling import counted, plain
+from ..datasets.own_images import ROLES, renamed
+from ..io.scan import Reading
+from ..io.scan_files import NIFTI, is_scan, located, open_scan
+from ..io.tables import read_texts, write_table
+from .scan_table import write_scan_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORDS: Mapping[str, Sequence[str]] = {
+    "path": ("path", "pfad", "filename", "file", "datei", "image", "bild", "img"),
+    "mask": ("mask", "maske", "segmentation", "annotation"),
+    "site": (
+        *("site", "hospital", "klinik", "clinic", "center", "centre", "zentrum", "institution", "institut", "standort"),
+        *("krankenhaus", "haus", "lab", "scanner", "device", "manufacturer"),
+    ),
+    "patient": ("patient", "pat", "subject", "person", "proband", "case", "fall", "pid"),
+    "label": (
+        *(
+            "label",
+            "class",
+            "klasse",
+            "diagnosis",
+            "diagnose",
+            "befund",
+            "target",
+            "histology",
+            "histologie",
+            "finding",
+        ),
+        *("grade", "outcome", "dx"),
+    ),
+}
+"""Words in the heads of columns, in English and German, by what the column holds; the first are the surest."""
+MASK_WORDS = ("mask", "masks", "maske", "masken", "seg", "segmentation", "labels", "manual", "gt", "annotation")
+"""Names of folders, and ends of names of files, that hold masks."""
+IMAGE_WORDS = ("image", "images", "bild", "bilder", "img")
+"""Names of folders that hold the images of masks."""
+FIELD_WORDS = ("fov", "field_of_view")
+"""Names of folders with masks of the field of view, which are not read."""
+MOST_CLASSES = 20
+"""A column or a level of folders with more values holds no classes, and one with more than MOST_SITES no sites."""
+MOST_SITES = 50
+LOOKED_AT = 200
+"""Files of which the size is read, evenly spread over the table, and folders that are searched for the images."""
+MASKS_READ = 30
+"""Masks of which all values are read."""
+FALLBACK = "windows-1252"
+"""The encoding of a CSV that is not UTF-8: that of Excel in western Europe and America."""
+Choose = Callable[[str, Sequence[str], str], str]
+"""A question, what may be answered, and the answer that is taken where nobody is asked; returns the answer."""
+
+
+class Sides(NamedTuple):
+    """Pixels along the shorter side of images: the least, the median and the most; 0 where no file could be read."""
+
+    least: int
+    median: int
+    most: int
+
+
+NO_SIDES = Sides(0, 0, 0)
+
+
+@dataclass
+class Found:
+    """A table of images whose columns are known.
+
+    Attributes
+    ----------
+    table : the table, or the folder of images that has none
+    rows : its rows, under the names of ROLES where a column has a meaning
+    columns : heads of the columns, by the ROLES that have another name
+    folder : the folder from which paths count, where it is not that of the table
+    encoding : of the CSV
+    sides, kinds, colours : of the files: their shorter sides, how many have each ending, and whether one is in colours
+    masks : the values of masks, where there are any
+    told : what was seen, in lines
+    """
+
+    table: Path
+    rows: pd.DataFrame
+    columns: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    encoding: str = "utf-8"
+    sides: Sides = NO_SIDES
+    kinds: Counter[str] = field(default_factory=Counter)
+    colours: bool = False
+    masks: tuple[int | str, ...] = ()
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def base(self) -> Path:
+        """The folder from which paths count."""
+        return self.folder or self.table.parent
+
+
+def find(source: Path, given: Mapping[str, str], choose: Choose) -> Found:
+    """Look at a table of images, and name the columns that have a meaning; `given` are those that the user has named.
+
+    Raises UserError for a table that cannot be read, and where no column names images or sites.
+    """
+    rows, encoding = _read(source)
+    columns = _named_columns(rows, given, source)
+    base = _images_below(rows, columns, source.parent)
+    for role in ("path", "site", "patient", "label"):
+        if role not in columns and not (role == "label" and "mask" in columns):
+            _ask_column(role, rows, columns, source, choose)
+    wanted = {role: head for role, head in columns.items() if head.strip().casefold() != role}
+    found = Found(
+        source,
+        renamed(rows.rename(columns=lambda head: head.strip().casefold()), columns),
+        wanted,
+        None if base == source.parent else base,
+        encoding,
+    )
+    found.told.append(f"{source}: {len(rows):,} rows, {len(rows.columns)} columns" + _coded(encoding))
+    _look(found)
+    for role in ROLES:
+        if role in columns:
+            found.told.append(f"  {role:8} is column {columns[role]!r}: {_values(found.rows[role], role)}")
+    for head in rows:
+        if head not in columns.values():
+            found.told.append(f"  kept     column {head!r}: {_values(rows[head], '')}")
+    return found
+
+
+def _coded(encoding: str) -> str:
+    return "" if encoding == "utf-8" else f"; not UTF-8, read as {encoding}: look at letters such as ä and é"
+
+
+def _read(source: Path) -> tuple[pd.DataFrame, str]:
+    """Return the rows of a table under the heads of its columns, and the encoding of a CSV."""
+    try:
+        return read_texts(source, str.strip), "utf-8"
+    except UserError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            return read_texts(source, str.strip, FALLBACK), FALLBACK
+        raise
+
+
+def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -> dict[str, str]:
+    """Return the heads of columns by role: those that are given, and those whose heads and cells say what they hold."""
+    columns = dict[str, str]()
+    every = [str(head) for head in rows]
+    for role, name in given.items():
+        heads = [head for head in every if plain(head) == plain(name)]
+        if not heads:
+            raise UserError(source, f"no column {name!r}", did_you_mean(name, every))
+        columns[role] = heads[0]
+    files = [head for head in every if head not in columns.values() and _names_files(rows[head])]
+    for role in ("path", "mask", "site", "patient", "label"):
+        free = [head for head in (files if role in ("path", "mask") else every) if head not in columns.values()]
+        if role in columns or not free:
+            continue
+        ranks = {head: _rank(head, role) for head in free}
+        best = min(free, key=ranks.__getitem__)
+        if math.isfinite(ranks[best]) or (role == "path" and len(free) == 1):
+            columns[role] = best
+    return columns
+
+
+def _rank(head: str, role: str) -> float:
+    """Return how surely the head of a column says what it holds: the lower, the surer; inf for no word of the role."""
+    words = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", head).casefold())
+    ranks = (
+        number + (0 if word == part else 0.5)
+        for number, word in enumerate(WORDS[role])
+        for part in words
+        if part == word or (part.startswith(word) and len(word) > 2)
+    )
+    return min(ranks, default=float("inf"))
+
+
+def _names_files(cells: pd.Series) -> bool:
+    """Return whether most cells look like names of image files."""
+    filled = cells.dropna().head(LOOKED_AT)
+    named = filled.str.contains(r"\.[A-Za-z]\w{1,4}(?:\.gz)?(?:#\d+)?$", regex=True)
+    return len(filled) > 0 and bool(named.mean() > 0.5)
+
+
+def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: Path, choose: Choose) -> None:
+    """Add the column of a role that no head names, where there is one."""
+    most = {"site": MOST_SITES, "label": MOST_CLASSES}.get(role, len(rows))
+    free = [str(h) for h in rows if h not in columns.values() and 2 <= rows[h].nunique() <= most]
+    none = "none of them"
+    guess = none
+    if role == "label" and free:
+        guess = min(free, key=lambda head: int(rows[head].nunique()))
+    answer = choose(f"which column holds the {role}?", [*free, none], guess) if free else none
+    if answer != none:
+        columns[role] = answer
+    elif role != "patient":
+        there = f"it has {', '.join(map(str, rows))}"
+        raise UserError(source, f"no column seems to hold the {role}", f"{there}; say --column {role}=NAME")
+
+
+def _images_below(rows: pd.DataFrame, columns: Mapping[str, str], top: Path) -> Path:
+    """Return the folder from which the paths of images count: that of the table, or one below it."""
+    if "path" not in columns:
+        return top
+    cells = rows[columns["path"]].dropna().head(20)
+    folders = [top, *(folder for folder, _ in zip(_folders(top), range(LOOKED_AT), strict=False))]
+    hits = [sum(located(folder, cell)[0].is_file() for cell in cells) for folder in folders]
+    return folders[hits.index(max(hits))]
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    for place, names, _ in os.walk(top):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from (Path(place) / name for name in names)
+
+
+def _values(cells: pd.Series, role: str) -> str:
+    """Return what a column holds, in words: its values where they are few, and how many cells are empty."""
+    counts = cells.value_counts()
+    text = f"{len(counts):,} values"
+    if role not in ("path", "patient", "mask") and len(counts) <= MOST_CLASSES:
+        text = ", ".join(f"{value} {number:,}" for value, number in counts.items())
+    empty = int(cells.isna().sum())
+    return text + (f", {empty:,} empty" if empty else "")
+
+
+def _look(found: Found) -> None:
+    """Add what the files of images and masks say, of some of them, and what is missing."""
+    from PIL import Image
+
+    cells = found.rows["path"].dropna()
+    files = [located(found.base, cell)[0] for cell in cells.unique()]
+    found.kinds = Counter(_ending(file) for file in files)
+    lost = sum(not file.is_file() for file in files)
+    sides = list[int]()
+    for file in files[:: -(-len(files) // LOOKED_AT) or 1]:
+        try:
+            if is_scan(file):
+                sides.append(min(open_scan(file, Reading(), "").size))
+                continue
+            with Image.open(file) as image:
+                sides.append(min(image.size))
+                found.colours |= image.mode not in ("1", "L", "I", "I;16", "F", "LA")
+        except (OSError, ValueError, Image.DecompressionBombError):
+            continue
+    sides.sort()
+    if sides:
+        found.sides = Sides(sides[0], sides[len(sides) // 2], sides[-1])
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.kinds.most_common())
+    seen = f"shorter side {found.sides.least} to {found.sides.most} pixels" if sides else "none could be read"
+    found.told.append(f"  images   {kinds}; {seen}" + (f"; {lost:,} are not there" if lost else ""))
+    if found.folder:
+        found.told.append(f"           their paths count from {found.folder}")
+    if "mask" in found.rows:
+        found.masks = _mask_values(found)
+
+
+def _ending(file: Path) -> str:
+    name = file.name.lower()
+    return next((ending for ending in NIFTI if name.endswith(ending)), file.suffix.lower()).lstrip(".") or "no ending"
+
+
+def _mask_values(found: Found) -> tuple[int | str, ...]:
+    """Return the values of some masks that are images, sorted; none for scans."""
+    import numpy as np
+    from PIL import Image
+
+    from ..datasets._mask_files import GREY, _colours, _greys
+
+    cells = found.rows["mask"].dropna().unique()
+    values = set[int]()
+    coloured = False
+    for cell in cells[:: -(-len(cells) // MASKS_READ) or 1]:
+        file, _ = located(found.base, cell)
+        try:
+            with Image.open(file) as image:
+                coloured |= image.mode not in GREY
+                values |= set(np.unique(_colours(image) if coloured else _greys(image)).tolist())
+        except (OSError, ValueError, Image.DecompressionBombError):
+            continue
+    return tuple(f"#{value:06x}" if coloured else value for value in sorted(values))
+
+
+def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose: Choose) -> Found:
+    """Write the table of a folder of images or scans to `out`, and look at it.
+
+    Names of folders give site and class, and the patient where no header does. For the other parameters, and for what
+    is raised, see `scan_table.write_scan_table`. Raises UserError, too, where neither folders nor `labels` give a class.
+    """
+    import pandas as pd
+
+    listed = write_scan_table(folder, folder.resolve().name, out, key, labels)
+    rows = read_texts(out)
+    paths = [os.path.relpath(out.parent / path, folder) for path in rows["path"]]
+    rows = rows.assign(path=[Path(path).as_posix() for path in paths])
+    rows, told = _with_masks(rows)
+    scans = rows["manufacturer"].notna() | rows["model"].notna()
+    placed = _levels(rows, bool(scans.all()), choose)
+    if "site" not in placed and rows["model"].nunique() > 1 and rows["model"].notna().all():
+        placed["site"] = rows["model"]
+        told.append("the scanner's model stands for the site")
+    if "mask" not in rows and rows["label"].isna().all() and "label" not in placed:
+        problem = "no folder names a class, and no header does"
+        raise UserError(folder, problem, "give --labels CSV, with the columns label and patient, or label and study")
+    # a header knows its patient better than a folder does
+    patient = placed.pop("patient", pd.Series(None, index=rows.index, dtype=object))
+    rows = rows.assign(**placed, patient=rows["patient"].where(scans, patient))
+    if "mask" in rows:
+        rows = rows.drop(columns="label")
+    empty = [name for name in rows if rows[name].isna().all() and name not in ("patient",)]
+    rows = rows.drop(columns=empty)
+    write_table(out, rows)
+    found = Found(out, rows, folder=folder.resolve())
+    found.told += [f"{folder}: {line}" for line in (*listed.report(), *told)]
+    _look(found)
+    for role in (role for role in ROLES if role in rows):
+        found.told.append(f"  {role:8} {_values(rows[role], role)}")
+    return found
+
+
+def _with_masks(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return rows of images with the masks that lie beside them, by their names, and what was left out, in lines."""
+    kinds = rows["path"].map(_kind)
+    if not kinds.eq("mask").any():
+        return rows, []
+    keys = rows["path"].map(_bare)
+    masks = dict(zip(keys[kinds == "mask"], rows["path"][kinds == "mask"], strict=True))
+    images = rows[kinds == "image"]
+    images = images.assign(mask=keys[kinds == "image"].map(masks))
+    told = []
+    if fields := int(kinds.eq("field").sum()):
+        told.append(f"{counted(fields, 'mask')} of the field of view are not read")
+    if alone := int(images["mask"].isna().sum()):
+        told.append(f"{counted(alone, 'image')} without a mask left out")
+    return images[images["mask"].notna()], told
+
+
+def _kind(path: str) -> str:
+    """Return whether a file is an image, a mask or a field of view, by the names of its folders and its own."""
+    *folders, name = Path(path.casefold()).parts
+    if set(folders) & set(FIELD_WORDS):
+        return "field"
+    ends = name.partition(".")[0].replace("-", "_").split("_")[1:]
+    return "mask" if {*folders, *ends} & set(MASK_WORDS) else "image"
+
+
+def _bare(path: str) -> tuple[str, ...]:
+    """Return the parts of a path that an image and its mask share."""
+    *folders, name = Path(path.casefold()).parts
+    stem = [part for part in name.partition(".")[0].replace("-", "_").split("_") if part not in MASK_WORDS]
+    return (*(folder for folder in folders if folder not in (*MASK_WORDS, *IMAGE_WORDS)), "_".join(stem))
+
+
+def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Series]:
+    """Return what the names of folders say of each row: site, label and patient, as far as they do.
+
+    `scans` says that all files are scans, whose headers know the patient.
+    """
+    import pandas as pd
+
+    folders = [Path(path).parts[:-1] for path in rows["path"]]
+    depth = max(map(len, folders))
+    table = pd.DataFrame([[*parts, *[""] * (depth - len(parts))] for parts in folders], index=rows.index)
+    levels = [table[k] for k in range(depth) if table[k].nunique() > 1]
+    if scans:
+        levels = [level for level in levels if level.groupby(rows["patient"]).nunique().max() > 1 or _few(rows, level)]
+    masked = "mask" in rows
+    roles = _roles_of(levels, masked)
+    named = ["site", "label", "patient", "nothing"]
+    placed = dict[str, pd.Series]()
+    for level, role in zip(levels, roles, strict=True):
+        shown = ", ".join(map(str, level.unique()[:6]))
+        answer = choose(f"what do the folders {shown}{', ...' * (level.nunique() > 6)} name?", named, role)
+        if answer != "nothing" and answer not in placed:
+            placed[answer] = level
+    if "patient" in placed:
+        # two folders of one name may be two people
+        above = placed.get("site")
+        placed["patient"] = placed["patient"] if above is None else above + "/" + placed["patient"]
+    return placed
+
+
+def _few(rows: pd.DataFrame, level: pd.Series) -> bool:
+    """Return whether a level of folders has fewer values than there are patients."""
+    return bool(level.nunique() < rows["patient"].nunique())
+
+
+def _roles_of(levels: Sequence[pd.Series], masked: bool) -> list[str]:
+    """Return what each level of folders seems to name: site, label, patient or nothing.
+
+    A level whose names come again below several folders of the first one crosses it: of the two, that with fewer names
+    holds the classes, and the lower one if they have as many.
+    """
+    if not levels:
+        return []
+    roles = ["nothing"] * len(levels)
+    counts = [level.nunique() for level in levels]
+    rest = list(range(len(levels)))
+    if masked:
+        roles[rest.pop(0)] = "site"
+    else:
+        crossed = [k for k in rest[1:] if levels[0].groupby(levels[k]).nunique().gt(1).mean() > 0.5]
+        crossed = [k for k in crossed if counts[k] <= MOST_CLASSES]
+        if crossed:
+            other = crossed[0]
+            label, site = (other, 0) if counts[other] <= counts[0] else (0, other)
+            roles[label], roles[site] = "label", "site"
+            rest = [k for k in rest if k not in (0, other)]
+        elif counts[0] <= MOST_CLASSES:
+            roles[rest.pop(0)] = "label"
+    if rest:
+        roles[rest[0]] = "patient"
+    return roles

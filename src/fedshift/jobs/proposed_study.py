@@ -1,0 +1,340 @@
+"""The study that `fedshift new --table` proposes: from counts and sizes alone, with the reason for each choice."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import UserError
+from ..core.spelling import counted, plain
+from ..datasets.own_images import label_texts
+from .found_images import MOST_CLASSES, Choose, Found
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIRST = (
+    *("benign", "normal", "negative", "healthy", "control", "none", "no", "absent", "nevus", "naevus", "false", "0"),
+    *("gutartig", "negativ", "gesund", "kontrolle", "nein", "unauffällig", "background"),
+)
+"""Words for the class that is not looked for: it comes first, and the other one is the positive class."""
+UNKNOWN = ("", "unknown", "unklar", "unbekannt", "na", "n/a", "nan", "none", "?", "-", "missing", "fehlt")
+"""Labels that say that the class is not known, folded by `plain`."""
+ENOUGH = 20
+"""Patients of the rarest class that an external site should have: with fewer, its interval says little."""
+FEW_IMAGES = 10
+"""A site that trains has at least so many images of each class."""
+FEW_PATIENTS = 25
+"""With fewer patients at a site that trains, a single split tests on a handful: folds test each patient once."""
+LEAST_PATIENTS = 6
+"""A site with fewer patients is not split, and cannot train."""
+UNEQUAL = 0.35
+"""A smaller share of a class makes classes unequal: accuracy is then high for a network that never names it."""
+LARGEST = 128
+"""The largest side of images that is proposed, since a laptop has to train."""
+STEP = 16
+LEAST_STEPS = 6
+"""Steps of the smallest site in a round, with the largest batch that is proposed."""
+STEPS = 500
+"""Local steps of a mean site, in all rounds together."""
+ROUNDS = (20, 60)
+
+
+@dataclass
+class Proposal:
+    """A study as the content of its YAML file, by key, and the reason for each choice, in sentences."""
+
+    study: dict[str, Any]
+    reasons: list[str]
+
+
+def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
+    """Propose a study of the images that were found, for a YAML file in `folder`. Nobody has looked at any result.
+
+    Raises UserError where there are no two classes.
+    """
+    reasons = list[str]()
+    dataset: dict[str, Any] = {"name": "own_images", "table": _relative(found.table, folder)}
+    if found.folder:
+        dataset["folder"] = _relative(found.folder, folder)
+    if found.encoding != "utf-8":
+        dataset["encoding"] = found.encoding
+    if found.columns:
+        dataset["columns"] = found.columns
+    masked = "mask" in found.rows
+    names = ["background", "structure"]
+    rows = found.rows
+    if masked:
+        dataset |= _masks(found, reasons)
+        names = dataset["classes"]
+    else:
+        classes = _classes(rows, choose, reasons)
+        names = list(dict.fromkeys(name for name in classes.values() if name is not None))
+        names = _ordered(names, rows["label"], classes, choose, reasons)
+        dataset["classes"] = names
+        numbers = {str(k): name for k, name in enumerate(names)}
+        if any(text != name and numbers.get(text) != name for text, name in classes.items()):
+            dataset["labels"] = classes
+        rows = rows.assign(label=label_texts(rows["label"]).fillna("").map(classes))
+        rows = rows[rows["label"].notna()]
+    dataset["size"] = _size(found, reasons)
+    if _lost(found):
+        dataset["skip_unreadable"] = True
+        reasons.append(f"{counted(_lost(found), 'image')} of the table are not there: skip_unreadable leaves them out")
+    sites = _sites(rows, names if not masked else [])
+    internal, external, why = _roles(sites, masked)
+    if external and len(sites) > 2:
+        asked = choose("which site took no part, and is to be tested?", [*sites], external[0])
+        if asked not in external:
+            internal, external = [site for site in sites if site != asked], [asked]
+            why = "it was chosen"
+    reasons.append(why if not external else f"external: {', '.join(external)}, since {why}")
+    unequal = not masked and _rarest(rows) < UNEQUAL
+    headline = "dice" if masked else ("accuracy" if not unequal else "auc" if len(names) == 2 else "balanced_accuracy")
+    if unequal:
+        share = f"{100 * _rarest(rows):.0f} %"
+        reasons.append(
+            f"headline {headline} and class_weights balanced, since the rarest class is {share} of the images"
+        )
+    split, train = _split([sites[site] for site in internal], reasons)
+    training = _training([sites[site].images * train for site in internal], masked, reasons)
+    if unequal:
+        training["class_weights"] = "balanced"
+    turns = found.colours
+    reasons.append(
+        "images in colours are flipped and turned in training: leave that out where up and down matter"
+        if turns
+        else "grey images and scans are neither flipped nor turned: add flip where left and right do not matter"
+    )
+    title, question = _texts(names, internal, external, masked)
+    study: dict[str, Any] = {
+        "title": title,
+        "question": question,
+        "notes": ["Settings were proposed from counts and sizes alone, before any result was seen."],
+        "task": "segmentation" if masked else None,
+        "dataset": dataset,
+        "partition": {"internal": internal, "external": external, "split": split},
+        "model": "unet_small" if masked else "densenet_small",
+        "transforms": ["scale_intensity", *(["flip", "rotate90"] if turns else [])],
+        "training": training,
+        "runs": [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}],
+        "seeds": [0, 1, 2],
+        "inferences": ["source", "tsmobn"],
+        "headline": headline,
+    }
+    return Proposal({key: value for key, value in study.items() if value is not None}, reasons)
+
+
+def text(proposal: Proposal, name: str) -> str:
+    """Return the YAML file of a proposed study, with the reasons above it."""
+    import yaml
+
+    head = [
+        f"Written by fedshift new. `fedshift check {name}` checks it, `fedshift run {name}` ends with a page of it.",
+        "What was taken, and why. Change what does not fit; title and question stand on the page.",
+        *(f"- {reason}" for reason in proposal.reasons),
+    ]
+    keys = yaml.safe_dump(proposal.study, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    apart = re.sub(r"^(?=(?:title|dataset|partition|model|runs):)", "\n", keys, flags=re.M)
+    return "".join(f"# {line}\n" for line in head) + apart
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+
+
+def _classes(rows: pd.DataFrame, choose: Choose, reasons: list[str]) -> dict[str, str | None]:
+    """Return the class of each label, None for labels that say that it is unknown.
+
+    Spellings of one label are one class. Raises UserError for fewer than two classes, and for too many.
+    """
+    texts = label_texts(rows["label"]).fillna("")
+    counts = texts.value_counts()
+    spelt: dict[str, str] = {}
+    classes: dict[str, str | None] = {}
+    for label in sorted(counts.index, key=lambda text: (not text.isdecimal(), text.rjust(9, "0"))):
+        if plain(label) in UNKNOWN:
+            classes[label] = None
+            reasons.append(f"{counted(int(counts[label]), 'image')} with the label {label!r} left out")
+            continue
+        name = spelt.setdefault(plain(label), label)
+        if name != label:
+            reasons.append(f"labels {name!r} and {label!r} are one class")
+        classes[label] = name
+    named = {name for name in classes.values() if name is not None}
+    if not 2 <= len(named) <= MOST_CLASSES:
+        shown = ", ".join(map(repr, sorted(named)[:5]))
+        problem = f"names {len(named)} classes ({shown})"
+        raise UserError("the column of labels", problem, f"2 to {MOST_CLASSES} are needed: say --column label=NAME")
+    if named <= {str(k) for k in range(MOST_CLASSES)}:
+        meant = _in_paths(rows["path"], texts)
+        for label in (label for label, name in classes.items() if name is not None):
+            classes[label] = choose(f"what does label {label} mean?", [], meant.get(label, f"class {label}"))
+    return classes
+
+
+def _in_paths(paths: pd.Series, labels: pd.Series) -> dict[str, str]:
+    """Return the folder that all images of a label lie in, and no others, by label; none where folders do not agree."""
+    parts = paths.str.split("/").str[:-1]
+    for k in range(int(parts.str.len().max() or 0)):
+        pairs = labels.to_frame("label").assign(folder=parts.str[k]).dropna().drop_duplicates()
+        if len(pairs) == labels.nunique() == pairs["folder"].nunique():
+            return dict(zip(pairs["label"], pairs["folder"], strict=True))
+    return {}
+
+
+def _ordered(
+    names: Sequence[str],
+    cells: pd.Series,
+    classes: Mapping[str, str | None],
+    choose: Choose,
+    reasons: list[str],
+) -> list[str]:
+    """Return the names of classes in their order: of two, the positive one comes second."""
+    if len(names) != 2 or all(name.startswith("class ") for name in names):
+        return list(names)
+    negative = [name for name in names if any(plain(name).startswith(word) for word in FIRST)]
+    if len(negative) == 1:
+        return sorted(names, key=lambda name: name not in negative)
+    counts = label_texts(cells).fillna("").map(classes).value_counts()
+    rarer = str(counts.index[-1])
+    positive = choose("which class is to be found?", names, rarer)
+    reasons.append(f"{positive!r} is the positive class, whose share that is found is the sensitivity")
+    return sorted(names, key=lambda name: name == positive)
+
+
+def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
+    """Return the settings of masks: a class for each value, the lowest of which is the background."""
+    values = found.masks or (0, 1)
+    if len(values) > MOST_CLASSES:
+        shown = ", ".join(map(str, values[:6]))
+        problem = f"have {len(values)} values ({shown}, ...), which are no classes"
+        raise UserError("the masks", problem, "save them as PNG, with a value for each class; JPEG changes values")
+    structures = ["structure"] if len(values) == 2 else [f"structure {k}" for k in range(1, len(values))]
+    reasons.append(f"the masks' values {', '.join(map(str, values))} are classes, and the first one is the background")
+    return {"classes": ["background", *structures], "masks": {value: k for k, value in enumerate(values)}}
+
+
+def _size(found: Found, reasons: list[str]) -> int:
+    """Return the side of prepared images: the median of the shorter sides, in steps, up to LARGEST."""
+    median = found.sides.median or LARGEST
+    size = max(32, min(median, LARGEST) // STEP * STEP)
+    if median > LARGEST:
+        reasons.append(
+            f"size {size}, which a laptop trains: images have {median} pixels, and a GPU may take more of them"
+        )
+    return size
+
+
+def _lost(found: Found) -> int:
+    from ..io.scan_files import located
+
+    return sum(not located(found.base, cell)[0].is_file() for cell in found.rows["path"].dropna().unique())
+
+
+@dataclass(frozen=True)
+class Site:
+    """Counts of a site: images, patients (images where no patient is known), and both of the rarest class."""
+
+    images: int
+    patients: int
+    rarest_images: int
+    rarest_patients: int
+
+
+def _sites(rows: pd.DataFrame, classes: Sequence[str]) -> dict[str, Site]:
+    """Return the counts of each site, the largest first. Without classes all images are of one."""
+    sites = {}
+    for name, part in rows[rows["site"].notna()].groupby("site"):
+        images = [len(part)]
+        patients = [_people(part)]
+        if classes:
+            by_class = [part[part["label"] == label] for label in classes]
+            images, patients = ([count(p) for p in by_class] for count in (len, _people))
+        sites[str(name)] = Site(len(part), _people(part), min(images), min(patients))
+    return dict(sorted(sites.items(), key=lambda item: -item[1].images))
+
+
+def _people(part: pd.DataFrame) -> int:
+    if "patient" not in part:
+        return len(part)
+    return int(part["patient"].nunique() + part["patient"].isna().sum())
+
+
+def _roles(sites: Mapping[str, Site], masked: bool) -> tuple[list[str], list[str], str]:
+    """Return the sites that train, those that only test, and why."""
+    least = LEAST_PATIENTS if masked else FEW_IMAGES
+    able = [name for name, site in sites.items() if site.rarest_images >= least and site.patients >= LEAST_PATIENTS]
+    other = [name for name in sites if name not in able]
+    if len(sites) == 1:
+        return [*sites], [], "there is one site: nothing says how the model does elsewhere; add a hospital to the table"
+    if able and other:
+        return able, other, "fewer images of a class, or fewer patients, than training and a split need"
+    # the smallest site that says something, so that most images train
+    rest = able or [*sites]
+    good = [name for name in rest if sites[name].rarest_patients >= ENOUGH]
+    chosen = (good or rest[:1])[-1]
+    why = "it is the largest site, and no site has enough patients of the rarest class for an interval"
+    if good:
+        why = f"it is the smallest site with {ENOUGH} patients of each class or more, as an interval needs"
+    return [name for name in rest if name != chosen], [chosen], why
+
+
+def _rarest(rows: pd.DataFrame) -> float:
+    """Return the share of the rarest class."""
+    return float(rows["label"].value_counts(normalize=True).min())
+
+
+def _split(sites: Sequence[Site], reasons: list[str]) -> tuple[dict[str, float], float]:
+    """Return the split of the sites that train, and the share of their images that does."""
+    least = min(site.patients for site in sites)
+    if least >= FEW_PATIENTS:
+        return {"train": 0.6, "val": 0.15, "test": 0.25}, 0.6
+    folds = 5 if least >= 10 else 3
+    val = 0.15 if folds == 5 else 0.2
+    reasons.append(f"{folds} folds, since a site that trains has {least} patients: each is tested once")
+    return {"folds": folds, "val": val}, 1 - 1 / folds - val
+
+
+def _training(images: Sequence[float], masked: bool, reasons: list[str]) -> dict[str, Any]:
+    """Return the settings of the training, from the number of training images of each site."""
+    sizes = (4, 2) if masked else (32, 16, 8, 4, 2)
+    batch = next((size for size in sizes if min(images) >= LEAST_STEPS * size), 2)
+    steps = sum(images) / len(images) / batch
+    rounds = min(max(math.ceil(STEPS / steps), ROUNDS[0]), ROUNDS[1])
+    reasons.append(
+        f"{rounds} rounds of about {steps:.0f} steps in batches of {batch}: the smallest site trains on "
+        f"{min(images):.0f} images"
+    )
+    if masked:
+        return {"rounds": rounds, "batch_size": batch, "lr": 0.2, "schedule": "cosine"}
+    lr = 0.1 * batch / 32
+    return {"rounds": rounds, "batch_size": batch, "lr": lr, "momentum": 0.9, "schedule": "cosine"}
+
+
+def _texts(names: Sequence[str], internal: Sequence[str], external: Sequence[str], masked: bool) -> tuple[str, str]:
+    """Return the title and the question of a study."""
+    what = "outline structures" if masked else f"tell {', '.join(names[:-1])} from {names[-1]}"
+    trained = _listed(internal)
+    if len(internal) == 1:
+        model = f"a model of {trained}"
+        training = f"{trained} trains a model to {what}."
+    else:
+        model = f"a model of {len(internal)} sites"
+        training = f"{trained} train a model together to {what}."
+    if not external:
+        return f"How well does {model} work at home?", f"{training} How well does it work there?"
+    there = _listed(external)
+    return (
+        f"Does {model} hold up at {there}?",
+        f"{training} How well does it work there, and at {there}, which took no part?",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
