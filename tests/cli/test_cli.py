@@ -516,3 +516,9 @@ def test_both_ways_to_call_it() -> None:
     for call in ([str(own)], module):
         out = subprocess.run([*call, "list", "studies"], capture_output=True, text=True, check=True)
         assert "tiny" in out.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("word", "meant"), [("chek", "check"), ("aply", "apply"), ("reprot", "report")])
+def test_a_misspelt_command_gets_the_one_meant(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([word, "demo"]) == 2
+    assert capsys.readouterr().err == f"fedshift: unknown command {word!r}; did you mean {meant!r}?\n"

@@ -118,6 +118,20 @@ def test_runs_with_the_same_dataset_and_network_tell_by_the_round() -> None:
     assert train(run(model="resnet20", rounds=20)).source == UNKNOWN
 
 
+def test_a_run_is_told_from_the_finished_one_that_is_most_alike() -> None:
+    assert Clock(PATHS).difference(run().spec) == ""
+    finished(run(lr=0.5), 1.0)
+    finished(run(lr=0.5, model="resnet20"), 1.0)
+    clock = Clock(PATHS)
+    assert clock.difference(run(lr=0.5, seed=7).spec) == "another seed"
+    assert clock.difference(run(lr=0.25).spec) == "training.lr is 0.25, and was 0.5"
+    told = clock.difference(run(lr=0.5, select_by="auc").spec)
+    assert told == 'training.select_by is "auc", and was null'
+    assert clock.difference(run("fedprox", lr=0.1, rounds=3, momentum=0.5, model="mlp").spec) == ""
+    (line,) = list(lines(Survey([], [], 0, 0, 0, {told: 6})))[2:-1]
+    assert line == f"  never trained before: 6 runs, most like a finished one but for: {told}"
+
+
 def test_a_run_that_is_trained_on_a_cpu_takes_all_its_cores() -> None:
     finished(run(), 12.5, CPU, threads=4)
     assert train(run(seed=1)) == Need("train", 1, hours(50), CONDITION, CPU)

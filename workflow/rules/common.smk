@@ -42,7 +42,7 @@ with errors_end_the_call():
     PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
     for folder in PLUGINS:
         registry.add_folder(folder)
-    PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]))
+    PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]), config["set"])
     for plan in PLANS.values():
         plan.require_files()
         require(plan)

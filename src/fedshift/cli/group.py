@@ -15,6 +15,7 @@ from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
+from ..io.plugin_folders import configuration
 from ..io.usage import write_usage
 from ..study.calls import written
 from ..study.settings import scale_of
@@ -39,6 +40,8 @@ HELP = {
 CHOICES = {"format": TRACKERS}
 DIRECTORY = "work in this folder, from which all paths then count (default: the current folder)"
 """Help of the option `--directory`."""
+SET = "a key of the study and another value for it, such as training.lr=0.01 or seeds=[0]; may be repeated"
+"""Help of the option `--set`."""
 PROJECT_SCALE = "that of config/config.yaml, or mini"
 """The scale of a command that is called without `--scale`, in words."""
 
@@ -84,10 +87,15 @@ class Group:
         return command
 
     def add_scale(self, command: argparse.ArgumentParser, every_scale: bool = False) -> None:
-        """Add the option `--scale`."""
+        """Add the options `--scale` and `--set`."""
         default = "every scale" if every_scale else PROJECT_SCALE
         command.add_argument("--scale", choices=get_args(Scale), help=f"default: {default}")
+        self.add_settings(command)
         command.set_defaults(every_scale=every_scale)
+
+    def add_settings(self, command: argparse.ArgumentParser) -> None:
+        """Add the option `--set`."""
+        command.add_argument("--set", dest="settings", action="append", metavar="KEY=VALUE", help=SET)
 
     def add_bare(self, call: Callable[[argparse.Namespace], int | None], **settings: Any) -> argparse.ArgumentParser:
         """Add a command without the options that all jobs have. `settings` are those of its parser."""
@@ -112,21 +120,23 @@ def _positive(text: str) -> int:
 
 
 def take_project_scale(args: argparse.Namespace) -> None:
-    """Give a command without `--scale` the scale that `fedshift run` and Snakemake take in this folder."""
+    """Give a command without `--scale` or `--set` what `fedshift run` and Snakemake take in this folder."""
+    if "settings" in args and args.settings is None:
+        args.settings = configuration(Path()).get("set") or []
     if not args.every_scale and args.scale is None:
         args.scale = scale_of()
 
 
 def plans(args: argparse.Namespace) -> dict[str, study.Plan]:
     """Return the plans of the studies that were named, by name, and announce the command's work on them."""
-    chosen = study.select(args.study, args.scale, args.studies)
+    chosen = study.select(args.study, args.scale, args.studies, args.settings)
     announce_work(args, label(chosen.values()))
     return chosen
 
 
 def one_plan(args: argparse.Namespace) -> study.Plan:
     """Return the plan of the one study that was named, and announce the command's work on it."""
-    plan = study.load(study.find(args.study, args.studies), args.scale)
+    plan = study.load(study.find(args.study, args.studies), args.scale, args.settings)
     announce_work(args, label([plan]))
     return plan
 
@@ -170,7 +180,7 @@ def call(args: argparse.Namespace) -> str:
         settings["scale"] = args.scale
     if args.studies != STUDIES:
         settings["studies"] = str(args.studies)
-    return written(args.study, settings)
+    return written(args.study, settings, changes=args.settings)
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from pathlib import Path
 from .. import __version__
 from ..core import registry
 from ..core.console import say
-from ..core.errors import Interrupted, UserError, out_of_memory
+from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.fork_client import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
 from . import (
+    completion,
     exports,
     integrity,
     plugins,
@@ -50,6 +51,7 @@ GROUPS = {
     "Plug-ins of your own": plugins.add,
     "Steps from data to predictions, which run calls by itself": steps.add,
     "Documentation": reference.add,
+    "Your shell": completion.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
 DESCRIPTION = """Federated-learning studies under feature shift.
@@ -77,8 +79,18 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name."""
+    (action,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
 def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments of a command; `rest` are those that it passes on to another program, if it does so."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-") and words[0] not in commands(top):
+        # argparse would print all commands there are
+        raise UserError("fedshift", f"unknown command {words[0]!r}", did_you_mean(words[0], commands(top)))
     args, rest = top.parse_known_args(argv)
     if rest and not args.passes_on:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -99,7 +111,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     that names its file.
     """
     top = parser()
-    args = _parsed(top, argv)
+    try:
+        args = _parsed(top, argv)
+    except UserError as error:
+        say(str(error))
+        return error.exit_code
     if args.threads:
         _limit_threads(1 if args.call.__name__ in OWN_THREADS else args.threads)
     code = 0

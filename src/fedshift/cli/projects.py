@@ -20,6 +20,7 @@ from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of
 from ..io.text import write_text
 from ..study import load
+from ..study.calls import in_config
 from .group import HELP, PROJECT_SCALE, Group
 
 TEMPLATES = Path(__file__).parent / "project"
@@ -43,8 +44,8 @@ def add(group: Group) -> None:
         "--table",
         type=Path,
         metavar="FILE",
-        help="your own images: a table (CSV of any delimiter, Excel, Parquet), or a folder of images or of scans; a study "
-        "of them that is ready to run is written",
+        help="your own images: a table (CSV of any delimiter, Excel, Parquet), or a folder of images or of scans; "
+        "writes a study of them that is ready to run",
     )
     command.add_argument(
         "--labels", type=Path, metavar="CSV", help="of a folder of scans: labels, as for the command table"
@@ -64,6 +65,7 @@ def add(group: Group) -> None:
     command.set_defaults(passes_on=True)
     command.add_argument("study", metavar="STUDY", help=HELP["study"] + "; several separated by commas, or all")
     command.add_argument("--scale", choices=get_args(Scale), help=f"default: {PROJECT_SCALE}")
+    group.add_settings(command)
     command.add_argument("--cores", metavar="N", help="number of cores, or all (default: all)")
     command.add_argument("--mirror", metavar="DIR", help="folder that is searched for data files before the network is")
     command.add_argument("--studies", metavar="DIR", help="folder of studies (default: config/studies)")
@@ -230,7 +232,8 @@ def arguments(args: argparse.Namespace) -> list[str]:
     """Return the arguments of Snakemake for the command `run`."""
     folder = args.folder or Path()
     named = {"study": args.study, "scale": args.scale, "mirror": args.mirror, "studies": args.studies}
-    config, rest = _merged([f"{key}={value}" for key, value in named.items() if value], args.rest)
+    settings = [f"{key}={value}" for key, value in named.items() if value]
+    config, rest = _merged([*settings, *in_config(args.settings or ())], args.rest)
     words = [*config, "--snakefile", str(workflow_of(folder).absolute())]
     words += ["--workflow-profile", str(_profile(folder, "default"))]
     if args.profile:

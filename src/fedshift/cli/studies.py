@@ -69,7 +69,7 @@ def check(args: argparse.Namespace) -> None:
 
     shown: set[str] = set()
     for scale in [args.scale] if args.scale else get_args(Scale):
-        chosen = study.select(args.study, scale, args.studies).values()
+        chosen = study.select(args.study, scale, args.studies, args.settings).values()
         announce(f"{label(chosen)}: checking settings, tables and what is prepared")
         for checked in chosen:
             checked.require_files()
@@ -154,6 +154,7 @@ def plan(args: argparse.Namespace) -> None:
     for one in chosen.values():
         one.require_files()
     config: dict[str, Any] = {"study": args.study, "scale": args.scale, "studies": str(args.studies)}
+    config["set"] = args.settings
     if args.plugins is not None:
         config["plugins"] = [str(folder) for folder in args.plugins]
     pending = pending_jobs(config)

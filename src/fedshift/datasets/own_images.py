@@ -409,7 +409,7 @@ class OwnImages(Dataset):
 
         For what is raised see `read_rows`.
         """
-        rows = read_rows(table, needed, "list each image in a row", dict(self.columns), self.encoding)
+        rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding)
         if self.has_masks or "label" not in rows:
             return rows, rows.iloc[:0, 0]
         texts = label_texts(rows["label"]).fillna("")
@@ -506,7 +506,7 @@ def read_rows(
     table: Path,
     needed: Sequence[str] = (),
     remedy: str = "",
-    columns: Mapping[str, str] = MappingProxyType({}),
+    columns: Mapping[Any, str] = MappingProxyType({}),
     encoding: str = "utf-8",
 ) -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
@@ -530,7 +530,7 @@ def read_rows(
     return rows
 
 
-def renamed(rows: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def renamed(rows: pd.DataFrame, columns: Mapping[Any, str]) -> pd.DataFrame:
     """Return rows of a table whose column `columns[name]` is called `name`; see `read_rows`."""
     named = {role: headed(name) for role, name in columns.items()}
     rest = rows.drop(columns=[*{*named.values(), *named} & {*rows}])

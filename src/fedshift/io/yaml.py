@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,20 @@ YAML_LIMIT = 1_000_000
 """Bytes that a YAML file may have."""
 DEEPEST = 100
 """Most lists and mappings inside each other. libyaml itself has no limit, and would end the process."""
+
+
+def parsed(text: str, where: str) -> Any:
+    """Return the value that a short text is in YAML: plain data, as in JSON. Raises UserError for other text."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+        json.dumps(value, allow_nan=False)
+    except (yaml.YAMLError, TypeError, ValueError):
+        raise UserError(
+            where, f"{text!r} is no value in YAML", "put text with special characters into quotes"
+        ) from None
+    return value
 
 
 def read_yaml(path: Path) -> Any:

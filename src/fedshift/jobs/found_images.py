@@ -201,7 +201,7 @@ def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: 
     none = "none of them"
     guess = none
     if role == "label" and free:
-        guess = min(free, key=lambda head: int(rows[head].nunique()))
+        guess = min(free, key=lambda head: rows[head].drop_duplicates().size)
     answer = choose(f"which column holds the {role}?", [*free, none], guess) if free else none
     if answer != none:
         columns[role] = answer
@@ -297,7 +297,7 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
     """Write the table of a folder of images or scans to `out`, and look at it.
 
     Names of folders give site and class, and the patient where no header does. For the other parameters, and for what
-    is raised, see `scan_table.write_scan_table`. Raises UserError, too, where neither folders nor `labels` give a class.
+    is raised, see `scan_table.write_scan_table`. Without a class from folders or `labels` it raises UserError, too.
     """
     import pandas as pd
 

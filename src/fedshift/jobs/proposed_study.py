@@ -35,8 +35,8 @@ LEAST_PATIENTS = 6
 """A site with fewer patients is not split, and cannot train."""
 UNEQUAL = 0.35
 """A smaller share of a class makes classes unequal: accuracy is then high for a network that never names it."""
-LARGEST = 128
-"""The largest side of images that is proposed, since a laptop has to train."""
+LARGEST = {False: 64, True: 128}
+"""The largest side of images that is proposed, without and with masks: a laptop gives a first page in minutes."""
 STEP = 16
 LEAST_STEPS = 6
 """Steps of the smallest site in a round, with the largest batch that is proposed."""
@@ -82,7 +82,7 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
             dataset["labels"] = classes
         rows = rows.assign(label=label_texts(rows["label"]).fillna("").map(classes))
         rows = rows[rows["label"].notna()]
-    dataset["size"] = _size(found, reasons)
+    dataset["size"] = _size(found, LARGEST[masked], reasons)
     if _lost(found):
         dataset["skip_unreadable"] = True
         reasons.append(f"{counted(_lost(found), 'image')} of the table are not there: skip_unreadable leaves them out")
@@ -220,14 +220,12 @@ def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
     return {"classes": ["background", *structures], "masks": {value: k for k, value in enumerate(values)}}
 
 
-def _size(found: Found, reasons: list[str]) -> int:
-    """Return the side of prepared images: the median of the shorter sides, in steps, up to LARGEST."""
-    median = found.sides.median or LARGEST
-    size = max(32, min(median, LARGEST) // STEP * STEP)
-    if median > LARGEST:
-        reasons.append(
-            f"size {size}, which a laptop trains: images have {median} pixels, and a GPU may take more of them"
-        )
+def _size(found: Found, largest: int, reasons: list[str]) -> int:
+    """Return the side of prepared images: the median of the shorter sides, in steps, up to the largest."""
+    median = found.sides.median or largest
+    size = max(32, min(median, largest) // STEP * STEP)
+    if median > largest:
+        reasons.append(f"size {size}, for a first page on a laptop: images have {median} pixels, and results want more")
     return size
 
 

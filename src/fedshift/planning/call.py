@@ -70,11 +70,16 @@ class Call:
         """The arguments that name all studies of this call."""
         study = quote(str(self.config["study"]))
         folder = quote(str(self.config["studies"]))
-        return f"{study} --scale {self.config['scale']} --studies {folder}{self.plugins}"
+        return f"{study} --scale {self.config['scale']} --studies {folder}{self.plugins}{self.settings}"
 
     def study(self, name: str) -> str:
         """Return the arguments that name the study of a page."""
-        return f"{quote(str(self.plans[name].path))} --scale {self.config['scale']}{self.plugins}"
+        return f"{quote(str(self.plans[name].path))} --scale {self.config['scale']}{self.plugins}{self.settings}"
+
+    @property
+    def settings(self) -> str:
+        """The options that repeat the settings of this call."""
+        return "".join(f" --set {quote(setting)}" for setting in self.config.get("set") or ())
 
     @property
     def mirror(self) -> str:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core import digest
 from ..core.errors import UserError
+from ..core.spelling import counted
 from ..io.paths import Paths
 from ..io.text import read_json
 from ..papers.words import of_ledger
 from ..study.plan import Plan
-from ..study.run import Run
+from ..study.run import Run, flat
 from .dag import Job
 from .run_state import State, state_of
 
 CONDITION = "median of finished runs of the same condition"
 RELATED = "median of finished runs with the same dataset and network: rough"
+MANY = 3
+"""Settings that tell two runs apart and are still named."""
 UNKNOWN = "no run with the same dataset and network has finished in this folder"
 
 
@@ -65,6 +69,7 @@ class Survey:
     at_work : runs to train that are being trained now
     going_on : runs to train that resume from a checkpoint
     may_end_early : runs to train that have a patience
+    new : number of runs that were never trained, by what tells them from the finished run that is most alike
     """
 
     counts: list[Count]
@@ -72,6 +77,7 @@ class Survey:
     at_work: int
     going_on: int
     may_end_early: int
+    new: Mapping[str, int] = field(default_factory=dict)
 
 
 def survey(
@@ -105,6 +111,7 @@ def survey(
         at_work=sum(state.state == "running" for state in states.values()),
         going_on=sum(state.state != "running" and _rounds_left(state) < state.rounds for state in states.values()),
         may_end_early=sum(runs[key].training.patience is not None for key in states),
+        new=Counter(filter(None, (clock.difference(runs[key].spec) for key, s in states.items() if s.state != "done"))),
     )
 
 
@@ -146,6 +153,9 @@ class Clock:
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
+        self.conditions = dict[str, dict[str, Any]]()
+        """The settings of finished runs by dotted path, one for all seeds."""
+        self.differences = dict[str, str]()
         self.finished: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
         """The id, the seconds of a round and the device of runs, by each of their keys."""
         for files in paths.every_run():
@@ -155,7 +165,9 @@ class Clock:
                 seconds = float(manifest["seconds"])
                 if device.startswith("CPU"):
                     seconds *= int(manifest["threads"])  # CPU-hours are those of one core
-                for key in _keys(read_json(files.spec)).values():
+                spec = read_json(files.spec)
+                self.conditions[_keys(spec)[CONDITION]] = flat({**spec, "seed": None})
+                for key in _keys(spec).values():
                     self.finished[key].append((files.folder.name, seconds / int(manifest["rounds"]), device))
             except (UserError, KeyError, TypeError, ValueError, ZeroDivisionError):
                 continue  # not finished, or written by an earlier version
@@ -167,6 +179,27 @@ class Clock:
             if times:
                 return _median("train", times, source, rounds)
         return Need("train", 1, None, UNKNOWN)
+
+    def difference(self, spec: Mapping[str, Any]) -> str:
+        """Return what tells a run from the finished run that is most alike.
+
+        It is empty where no run has finished, and where more than MANY settings differ.
+        """
+        condition = _keys(spec)[CONDITION]
+        if not self.conditions:
+            return ""
+        if condition in self.conditions:
+            return "another seed"
+        if condition not in self.differences:
+            wanted = flat({**spec, "seed": None})
+            found = (
+                [key for key in sorted({*wanted, *old}) if wanted.get(key) != old.get(key)]
+                for old in self.conditions.values()
+            )
+            keys, old = min(zip(found, self.conditions.values(), strict=True), key=lambda pair: len(pair[0]))
+            said = [f"{k} is {json.dumps(wanted.get(k))}, and was {json.dumps(old.get(k))}" for k in keys]
+            self.differences[condition] = ", ".join(said) if len(said) <= MANY else ""
+        return self.differences[condition]
 
     def predict(self, spec: Mapping[str, Any], sweep: str) -> Need:
         """Estimate the hours of a prediction job from jobs with the same inferences."""
@@ -233,6 +266,8 @@ def lines(survey: Survey, probing: str = "") -> Iterator[str]:
     if survey.at_work or survey.going_on:
         resumed = f"resume from a checkpoint (if code and data have not changed): {survey.going_on}"
         yield f"Runs to train: running now: {survey.at_work}; {resumed}."
+    for difference, number in survey.new.items():
+        yield f"  never trained before: {counted(number, 'run')}, most like a finished one but for: {difference}"
     totals: dict[str, float] = defaultdict(float)
     for need in survey.hours:
         if need.amount is not None:

@@ -132,6 +132,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "command": calls.snakemake(plan, results.paths),
         "run_commands": calls.single_runs(plan, results.paths),
         "archives": calls.archives(plan),
+        "settings": plan.settings,
         "problems": faults,
         "answer": told,
         "screen": first,

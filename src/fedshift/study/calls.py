@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,21 +20,34 @@ def require_plain(interpreter: str) -> None:
         raise UserError(interpreter, problem, "clone the project into a folder without them, and run make setup there")
 
 
-def written(study: str, settings: Mapping[str, str], files: Sequence[str] = (), folder: Path = Path()) -> str:
+def written(
+    study: str,
+    settings: Mapping[str, str],
+    files: Sequence[str] = (),
+    folder: Path = Path(),
+    changes: Sequence[str] = (),
+) -> str:
     """Return the call that makes all files of a study, or those that are named. It is for the project in `folder`.
+
+    `changes` are settings that replace those of the study, such as `training.lr=0.01`.
 
     It is one of Snakemake in a clone of the repository, and one of `fedshift run` in users' projects.
     """
     if is_clone(folder):
         values = [f"{key}={value}" for key, value in {"study": study, **settings}.items()]
-        words = ["snakemake", "--cores", "all", "--config", *values]
+        words = ["snakemake", "--cores", "all", "--config", *values, *in_config(changes)]
     else:
         options = [word for key, value in settings.items() for word in (f"--{key}", value)]
-        words = ["fedshift", "run", study, *options]
+        words = ["fedshift", "run", study, *options, *(word for text in changes for word in ("--set", text))]
     if files:
         # Snakemake would take the words after --config for further settings.
         words += ["--", *files]
     return shlex.join(words)
+
+
+def in_config(changes: Sequence[str]) -> list[str]:
+    """Return the value of Snakemake's option `--config` for settings that replace those of a study."""
+    return [f"set={json.dumps(list(changes), ensure_ascii=False)}"] if changes else []
 
 
 def dry_run(folder: Path = Path()) -> str:
@@ -59,7 +73,8 @@ def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
     if archives(plan):
         # Archives without an address are fetched by hand: the reader writes the folder in the place of DIR.
         settings["mirror"] = "DIR"
-    return written(study, settings, [str(path.relative_to(paths.root)) for path in targets], paths.root)
+    files = [str(path.relative_to(paths.root)) for path in targets]
+    return written(study, settings, files, paths.root, plan.settings)
 
 
 def one_run(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:
@@ -90,4 +105,6 @@ def fedshift(words: Sequence[str], plans: Mapping[str, Plan], studies: Path) -> 
     options = [option for scale in scales for option in ("--scale", scale)]
     if studies != STUDIES:
         options += ["--studies", str(studies)]
+    for changes in {plan.settings for plan in plans.values()}:
+        options += [word for text in changes for word in ("--set", text)]
     return shlex.join(["fedshift", *words, *options])

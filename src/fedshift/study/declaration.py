@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -13,7 +13,7 @@ from ..core.frozen import Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
-from ..io.yaml import read_yaml
+from ..io.yaml import parsed, read_yaml
 from ..tasks import CLASSIFICATION
 from .author import Author
 from .fields import (
@@ -203,8 +203,11 @@ class Study(Frozen):
         return self.task.has_probabilities and len(self.dataset.classes) == 2
 
 
-def read(path: Path, scale: Scale) -> Study:
-    """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key."""
+def read(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Study:
+    """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key.
+
+    `settings` are those of the call, such as `training.lr=0.01`; see `changed`.
+    """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise UserError(path, "is not a mapping of keys", "give title, dataset, partition, model, runs, inferences")
@@ -214,8 +217,46 @@ def read(path: Path, scale: Scale) -> Study:
     if not isinstance(scales, dict) or not all(isinstance(v, dict) for v in scales.values()):
         raise UserError(f"{path}.scales", "is not a mapping of scale to keys")
     over = scales.get(scale, {})
-    study: Study = validated(Study, _scaled(merge(raw, over), over), str(path))
+    declared = _scaled(merge(raw, over), over)
+    for setting in settings:
+        declared = changed(declared, setting)
+    study: Study = validated(Study, declared, str(path))
     return study
+
+
+def changed(study: Mapping[str, Any], setting: str) -> dict[str, Any]:
+    """Return a study, as it is declared, with a setting of a call: `training.lr=0.01`, `runs.0.bn=local`, `seeds=[0]`.
+
+    A key of a list is the number of a member from 0; without it, all members change. A plug-in that is given by name
+    alone takes further settings. Values of training, dataset and partition also replace those of single runs.
+    Raises UserError for what is no setting; the study's own fields judge the value.
+    """
+    name, equals, value = setting.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or not all(keys):
+        raise UserError("--set", f"{setting!r} is not KEY=VALUE", "write it as training.lr=0.01 or seeds=[0]")
+    part: Any = parsed(value, f"--set {name}")
+    for key in reversed(keys):
+        part = {key: part}
+    return _scaled(_put(study, keys, parsed(value, f"--set {name}"), f"--set {name}"), part)
+
+
+def _put(part: Any, keys: Sequence[str], value: Any, where: str) -> Any:
+    """Return a part of a study in which the member that `keys` lead to is a value."""
+    if not keys:
+        return value
+    first, rest = keys[0], keys[1:]
+    if isinstance(part, list):
+        if not first.isdecimal():
+            return [_put(member, keys, value, where) for member in part]
+        if int(first) >= len(part):
+            raise UserError(where, f"no member {first}: there are {len(part)}, and the first one is 0")
+        return [_put(member, rest, value, where) if n == int(first) else member for n, member in enumerate(part)]
+    if isinstance(part, str):
+        part = {"name": part}
+    if not isinstance(part, Mapping | None):
+        raise UserError(where, f"{first!r} is no key there: the value is {part!r}", "leave out what follows it")
+    return {**(part or {}), first: _put((part or {}).get(first), rest, value, where)}
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Plan:
 
     Attributes
     ----------
+    settings : settings of the call that replace those of the file, such as `training.lr=0.01`
     data : datasets
     runs : trainings, and choices among trainings where a study searches; their predictions are scored
     candidates : trainings among which the searches choose
@@ -47,11 +48,12 @@ class Plan:
     published : files of published tables
     """
 
-    def __init__(self, name: str, path: Path, scale: Scale, study: Study) -> None:
+    def __init__(self, name: str, path: Path, scale: Scale, study: Study, settings: Sequence[str] = ()) -> None:
         self.name = name
         self.path = path
         self.scale = scale
         self.study = study
+        self.settings = tuple(settings)
         self.data: dict[str, Data] = {}
         self.runs: dict[str, Run] = {}
         self.candidates: dict[str, Run] = {}
@@ -391,9 +393,12 @@ def known(folder: Path) -> list[str]:
     return sorted({*names(folder), *names(SHIPPED / STUDIES)})
 
 
-def load(path: Path, scale: Scale) -> Plan:
-    """Read, check and expand a study. Raises UserErrors that name the file and every wrong key."""
-    declared = read(path, scale)
+def load(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Plan:
+    """Read, check and expand a study. Raises UserErrors that name the file and every wrong key.
+
+    `settings` are those of the call, which replace those of the file: `training.lr=0.01`.
+    """
+    declared = read(path, scale, settings)
     if path.stem == "index":
         raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
     if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
@@ -401,10 +406,10 @@ def load(path: Path, scale: Scale) -> Plan:
             "cannot name a study: use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
         )
         raise UserError(path, problem, "rename the file")
-    return Plan(path.stem, path, scale, declared)
+    return Plan(path.stem, path, scale, declared, settings)
 
 
-def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
+def select(names_: str, scale: Scale, folder: Path, settings: Sequence[str] = ()) -> dict[str, Plan]:
     """Return the plans of `all` studies, or of those whose names are given, separated by commas.
 
     All studies are those of the folder or, if it has none, those that come with fedshift.
@@ -418,5 +423,5 @@ def select(names_: str, scale: Scale, folder: Path) -> dict[str, Plan]:
             raise UserError(
                 path, f"a second study named {path.stem!r}", "they would share one page: rename one of the files"
             )
-        plans[path.stem] = load(path, scale)
+        plans[path.stem] = load(path, scale, settings)
     return plans

@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "processes": 1,
     "fork_server": True,
     "plugins": None,
+    "set": [],
 }
 """Every key that there is, and its value where none is given. config/README.md describes them."""
 
@@ -36,6 +37,10 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
     # A value is a number from a YAML file, and may be text from a profile.
     if not (str(settings["processes"]).isdecimal() and int(settings["processes"])):
         raise UserError("--config processes", f"{settings['processes']!r} is not a whole number from 1")
+    if isinstance(settings["set"], str):
+        settings["set"] = [settings["set"]]
+    if not isinstance(settings["set"], list) or not all(isinstance(text, str) for text in settings["set"]):
+        raise UserError("--config set", f"{settings['set']!r} is not a list of texts such as training.lr=0.01")
     if str(settings["fork_server"]).lower() not in ("true", "false"):
         raise UserError("--config fork_server", f"{settings['fork_server']!r} is neither true nor false")
     return settings
