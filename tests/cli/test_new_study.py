@@ -30,3 +30,24 @@ def test_a_title_with_a_colon_gets_a_remedy(tmp_path: Path) -> None:
     path.write_text("title: Base: no trap\n", encoding="utf-8")
     with pytest.raises(UserError, match='a colon and a space needs quotes: title: "Base: no trap"'):
         study.load(path, "mini")
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({}, ["title", "question"]),
+        ({"title": "Is it safe?"}, ["question"]),
+        ({"question": ""}, ["title"]),
+        ({"title": "Is it safe?", "question": "Is it?"}, []),
+    ],
+)
+def test_words_of_the_template_are_told_as_long_as_they_stay(
+    changed: dict[str, str], kept: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parser.main(["new", str(tmp_path / "project")]) == 0
+    path = tmp_path / "project" / "config" / "studies" / "my-study.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text(encoding="utf-8")) | changed), encoding="utf-8")
+    capsys.readouterr()
+    assert parser.main(["check", str(path)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "as `fedshift new` wrote it" in line]
+    assert [line.split(": ")[1] for line in said] == ([" and ".join(kept)] if kept else [])

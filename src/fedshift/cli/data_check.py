@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core import digest
 from ..core.errors import UserError, require_none
@@ -15,6 +16,9 @@ from ..io.contents import remembered
 from ..io.paths import Paths, memory
 from ..io.text import read_json
 from ..study import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def inspected(plan: Plan) -> list[str]:
@@ -37,9 +41,19 @@ def inspected(plan: Plan) -> list[str]:
         inspection = inspect(examined.samples, classes, list(uses.values()), data.dataset.has_one_image_a_patient)
         faults |= {str(fault): fault for fault in (*examined.faults, *inspection.faults)}
         about = [f"    {fact}" for fact in examined.facts] + [f"  warning: {text}" for text in examined.warnings]
+        if not (examined.faults or inspection.faults):
+            about += _within_reach(plan, key, examined.samples)
         texts.append("\n".join([*lines(", ".join(map(str, tables)), inspection), *about]))
     require_none(faults.values())
     return texts
+
+
+def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
+    """Return what the study can show with the patients of a dataset, before it runs."""
+    from ..analysis import power  # imports the statistics of SciPy
+
+    design = power.design(plan, samples, key)
+    return [*power.lines(design)] if design else []
 
 
 def partitions(plan: Plan) -> Iterator[str]:
@@ -122,7 +136,12 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     from ..report.cohort import cohorts
     from ..report.cohort import problems as failed
 
-    found = cohorts(load(plan, paths))
+    results = load(plan, paths)
+    for key, data in plan.data.items():
+        # the miniature's patients are invented, and a user's own table has been asked already
+        if not (data.synthetic or data.dataset.inputs()) and paths.data_files(key).card.exists():
+            yield from _within_reach(plan, key, results.samples(key))
+    found = cohorts(results)
     before = "of the images prepared before the table changed: " if any(_changed(plan, paths)) else ""
     for status in ("PROBLEM", "suspect"):
         yield from (f"  {status}: {before}{text}" for text in failed(found, status))

@@ -19,8 +19,10 @@ from ..io.disk import atomic_folder
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of
 from ..io.text import write_text
+from ..io.yaml import read_yaml
 from ..study import load
 from ..study.calls import in_config
+from ..study.declaration import Study
 from .group import HELP, PROJECT_SCALE, Group
 
 TEMPLATES = Path(__file__).parent / "project"
@@ -212,6 +214,12 @@ def _files() -> Iterator[tuple[str, str]]:
             yield str(name), file.read_text(encoding="utf-8")
     # Plain `snakemake` finds it there: without `rerun-incomplete`, a call after a kill would end in an error.
     yield str(PROFILE), (SHIPPED / PROFILE).read_text(encoding="utf-8")
+
+
+def left_over(study: Study) -> list[str]:
+    """Return the keys of a study whose words are still those of the study that `new` writes."""
+    written = [read_yaml(file) for file in sorted((TEMPLATES / STUDIES).glob("*.yaml"))]
+    return [key for key in ("title", "question") if any(getattr(study, key) == words.get(key) for words in written)]
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

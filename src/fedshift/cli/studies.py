@@ -17,6 +17,7 @@ from ..io.paths import Paths
 from ..papers.pairs import require
 from .data_check import inspected, moved, partitions, problems, require_transforms
 from .group import Group, heading, label, member, plans
+from .projects import left_over
 
 
 def add(group: Group) -> None:
@@ -106,12 +107,14 @@ def _searches(plan: study.Plan) -> list[str]:
 
 
 def _hints(plan: study.Plan) -> list[str]:
-    """Return a line for each setting that switches an inference off, and for a headline that was perhaps forgotten."""
+    """Return a line for each setting that switches an inference off, and for words and a headline left as they were."""
     declared = plan.study
     hints = [(i.name, i.hint(len(declared.dataset.classes))) for i in plan.inferences.values()]
     if declared.two_classes:
         positive = declared.positive or declared.dataset.classes[1]
         hints.append(("positive", f"{positive!r} is the positive class: sensitivity is the share of it that is found"))
+    if kept := " and ".join(left_over(declared)):
+        hints.append((kept, "as `fedshift new` wrote it: say what your study asks, since the page shows it"))
     first, leads = declared.metrics[0], declared.headline
     if first != leads and "headline" not in declared.model_fields_set:
         hints.append(("metrics", f"{leads} leads the page; if {first} is to lead, say headline: {first}"))
