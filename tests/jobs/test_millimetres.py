@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import disc_study
 import numpy as np
@@ -40,7 +41,7 @@ def logits(*masks: np.ndarray) -> torch.Tensor:
 
 
 def test_a_case_by_hand_with_pixels_that_are_not_square() -> None:
-    task = Segmentation(tolerance=1)
+    task = Segmentation(tolerance=1, tolerance_in="mm")
     columns = task.columns(["ground", "square"])
     y = torch.from_numpy(np.stack([REFERENCE, REFERENCE]))
     both = task.predictions(logits(PREDICTED, PREDICTED), y, spacing=np.array([SPACING, (1.0, 1.0)])).numpy()
@@ -49,6 +50,39 @@ def test_a_case_by_hand_with_pixels_that_are_not_square() -> None:
     assert [rows[1][f"{name}_square"] for name in EXPECTED] == pytest.approx([1, 0.5, 1])
     missed = task.predictions(logits(REFERENCE * 0), y[:1], spacing=np.array([SPACING])).numpy()[0]
     assert missed[columns.index("hd95_square")] == pytest.approx(np.hypot(20, 5)), "the diagonal"
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "spacing", "agree"),
+    [
+        (1, (0.14, 0.14), 12),  # a row too low is one pixel: all edge pixels agree, however small the pixels
+        (1, (3.0, 3.0), 12),
+        (0.9, (0.14, 0.14), 6),
+        (2, SPACING, 12),  # a pixel of 2 mm by 0.5 mm has the area of one of 1 mm by 1 mm, and a row is 2 mm
+        (1.9, SPACING, 8),
+    ],
+)
+def test_a_tolerance_is_in_pixels_by_default(tolerance: float, spacing: tuple[float, float], agree: int) -> None:
+    """By hand, as above: of 12 edge pixels six lie on the other edge, and two a column or a row beside it."""
+    task = Segmentation(tolerance=tolerance)
+    (row,) = task.of_masks(PREDICTED[None], REFERENCE[None], 2, spacing=np.array([spacing]))
+    assert dict(zip(task.columns(["ground", "square"]), row, strict=True))["nsd_square"] == pytest.approx(agree / 12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "spacing", "doubted"),
+    [
+        ({}, 0.14, ""),
+        ({"tolerance": 3}, 0.14, ""),
+        ({"tolerance": 4}, np.nan, "a tolerance of 4 pixels"),
+        ({"tolerance": 2, "tolerance_in": "mm"}, 0.14, "a tolerance of 2 mm, which is 14.3 pixels"),
+        ({"tolerance": 2, "tolerance_in": "mm"}, 1.0, ""),
+        ({"tolerance": 4, "tolerance_in": "mm"}, np.nan, "a tolerance of 4 mm, which is 4.0 pixels"),
+    ],
+)
+def test_a_tolerance_of_many_pixels_is_doubted(settings: dict[str, Any], spacing: float, doubted: str) -> None:
+    said = Segmentation(**settings).doubt(np.full((5, 2), spacing))
+    assert (doubted in said) if doubted else not said
 
 
 def test_each_image_has_its_own_spacing_in_any_order_and_batch() -> None:
@@ -82,10 +116,11 @@ def test_a_study_in_millimetres(tmp_path: Path) -> None:
         new = read_table(file)
         distances = ["hd95_disc", "assd_disc"]
         np.testing.assert_allclose(new[distances], 3 * old[distances])
+        np.testing.assert_allclose(new["nsd_disc"], old["nsd_disc"])
         counts = ["tp_disc", "fp_disc", "fn_disc"]
         pd.testing.assert_frame_equal(new[counts], old[counts])
     (said,) = [line for line in lines(plan, paths) if line.startswith("Distances")]
-    assert said == "Distances are in millimetres. Surface Dice counts edges up to 2 mm apart as agreeing."
+    assert said == "Distances are in millimetres. Surface Dice counts edges up to 2 pixels apart as agreeing."
     half = known.assign(spacing_y=3.0, spacing_x=3.0)
     half.loc[half["site"] == "east", ["spacing_y", "spacing_x"]] = np.nan
     write_table(samples, half)

@@ -20,6 +20,7 @@ from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..core.spelling import AS_WRITTEN, groups
+from ..core.units import SPACING
 from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
@@ -27,6 +28,7 @@ from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
 from ..study.run import Run
+from ..tasks import Task
 from .phrases import counted
 
 SPLITS = ("train", "val", "test")
@@ -132,6 +134,8 @@ def cohorts(results: StudyResults) -> list[Cohort]:
             run.partition, rows, tested, dataset.classes, albums.get(images), dataset.has_one_image_a_patient
         )
         assigned_to = rows[["sample", "site", "role", "split"]]
+        if {"nsd"} & {*results.plan.study.metrics, results.plan.study.headline}:
+            cohort.checks.append(_tolerance(results.plan.study.task, rows))
         made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
     return made
 
@@ -156,7 +160,7 @@ def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.Da
     files = results.paths.data_files(data)
     text = {"sample": str}
     samples = results.samples(data)
-    wanted = ["sample", "patient", AS_WRITTEN, "base"]
+    wanted = ["sample", "patient", AS_WRITTEN, "base", *SPACING]
     if results.plan.study.task.has_probabilities:
         wanted.append("label")
     columns = samples.columns.intersection(wanted)
@@ -376,6 +380,12 @@ def _masks(rows: pd.DataFrame) -> Iterator[Check]:
         detail = f"structure in over {100 * MOST_OF_IT:.0f} % of the mask ({counts}); class 0 is the background"
         status = "PROBLEM" if (inverted["mean"] >= 0.5).any() else "suspect"
         yield Check("Inverted masks", status if counts else "ok", detail if counts else "none")
+
+
+def _tolerance(task: Task, rows: pd.DataFrame) -> Check:
+    """Return the check that the tolerance of surface Dice is a few pixels at most."""
+    doubt = task.doubt(rows.reindex(columns=[*SPACING]).to_numpy(dtype=float))
+    return Check("Tolerance of surface Dice", "suspect" if doubt else "ok", doubt or "a few pixels at most")
 
 
 def _names_of_patients(rows: pd.DataFrame, one_each: bool) -> Iterator[Check]:

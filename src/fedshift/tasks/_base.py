@@ -196,6 +196,13 @@ class Task(Plugin):
         """
         return ()
 
+    def doubt(self, spacing: np.ndarray) -> str:
+        """Return why scores of images with this size of pixels may say little; empty for nothing.
+
+        `spacing` (n, 2) are the millimetres between rows and between columns of prepared images, NaN where unknown.
+        """
+        return ""
+
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
         """Return the predictions of each patient (patients, columns) from those of images, for a task with masks.
 

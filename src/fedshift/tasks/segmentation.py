@@ -31,6 +31,8 @@ SMOOTH = 1e-5
 """Pixels that are added to both sides of the soft Dice, as MONAI does: a class that is nowhere has no loss."""
 PIXELS = 2**20
 """Pixels that are predicted at once where batches have no effect: 32 channels of them take 128 MiB."""
+FEW_PIXELS = 3
+"""With a larger tolerance, in pixels, the surface Dice of a thin structure is high wherever its mask lies."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
 
@@ -74,8 +76,12 @@ class Segmentation(Task):
     tolerance: float = Field(
         2,
         ge=0,
-        description="distance up to which surfaces agree, for nsd: in millimetres where the size of pixels is known, "
-        "else in pixels",
+        description="distance up to which surfaces agree, for nsd, in the unit of tolerance_in",
+    )
+    tolerance_in: Literal["pixels", "mm"] = Field(
+        "pixels",
+        description="unit of the tolerance: pixels of the prepared image, of whose sides the geometric mean counts "
+        "where they differ, or mm, which are pixels where the size of pixels is not known",
     )
     keep: Literal["numbers", "masks"] = Field(
         "numbers",
@@ -83,7 +89,7 @@ class Segmentation(Task):
         "file in the column mask; with numbers, it has those of the images with the lowest Dice at each site",
     )
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"keep"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"keep", "tolerance_in"})
 
     def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
         if y.dim() != 3:
@@ -200,10 +206,29 @@ class Segmentation(Task):
         if len(units) > 1:
             where = "millimetres where the size of pixels is known and in pixels elsewhere: do not compare the two"
         return (
-            f"Distances are in {where}. Surface Dice counts edges up to {self.tolerance:g} {' or '.join(units)} apart "
-            "as agreeing.",
+            f"Distances are in {where}. Surface Dice counts edges up to {self._tolerance(units)} apart as agreeing.",
             "Pixels are added up over the images of a patient before a score is made of them; distances are means over "
             "these images. A patient with neither a structure nor a prediction of it has no score.",
+        )
+
+    def _tolerance(self, units: Collection[str]) -> str:
+        """Return the tolerance with its unit."""
+        if self.tolerance_in == "pixels":
+            units = ("pixels",)
+        return f"{self.tolerance:g} {' or '.join(units)}"
+
+    def doubt(self, spacing: np.ndarray) -> str:
+        import numpy as np
+
+        # A pixel of unknown size counts as 1 mm wide, as it does in the distances.
+        sides = np.sqrt(np.nan_to_num(spacing, nan=1.0).prod(1))
+        pixels = float(np.median(self.tolerance / sides)) if self.tolerance_in == "mm" else self.tolerance
+        if pixels <= FEW_PIXELS:
+            return ""
+        of_one = f", which is {pixels:.1f} pixels of the prepared images" if self.tolerance_in == "mm" else ""
+        return (
+            f"surface Dice has a tolerance of {self._tolerance((self.tolerance_in,))}{of_one}: edges far apart "
+            f"count as agreeing; give the task a tolerance of {FEW_PIXELS} pixels at most"
         )
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
@@ -239,6 +264,9 @@ class Segmentation(Task):
         parts = self.scored(classes)
         if spacing is None:
             spacing = np.ones((len(reference), 2))
+        tolerance = np.full(len(reference), float(self.tolerance))
+        if self.tolerance_in == "pixels":  # distances are in the unit of the spacing
+            tolerance *= np.sqrt(spacing.prod(1))
         rows = np.empty((len(reference), len(parts), len(NUMBERS)))
         for structure, numbers in enumerate(parts):
             found, there = np.isin(predicted, numbers), np.isin(reference, numbers)
@@ -249,7 +277,7 @@ class Segmentation(Task):
                 rows[i, structure, len(COUNTS) :] = np.nan
                 if final:
                     rows[i, structure, len(COUNTS) :] = distances(
-                        found[i], there[i], self.tolerance, spacing[i].tolist()
+                        found[i], there[i], float(tolerance[i]), spacing[i].tolist()
                     )
         return rows.reshape(len(reference), -1)
 
