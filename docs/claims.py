@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -111,7 +110,16 @@ def finding(evidence: Mapping[str, Any]) -> Finding:
     (kind,) = kinds.keys() & evidence.keys()
     found = kinds[kind](evidence)
     label = evidence.get("label", "")
-    return Finding(found.verdict, f"{label}: {found.numbers}" if label else found.numbers)
+    verdict, numbers = found.verdict, f"{label}: {found.numbers}" if label else found.numbers
+    if evidence[kind] in untrained():
+        verdict, numbers = CANNOT_TELL, f"{numbers} (far from trained)"
+    return Finding(verdict, numbers)
+
+
+def untrained() -> set[str]:
+    """Return the files of studies whose networks are far from trained, which decide nothing either way."""
+    entries = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
+    return {file for entry in entries.values() if "untrained" in entry for file in entry["writes"]}
 
 
 def records(name: str) -> list[dict[str, str]]:
@@ -126,9 +134,9 @@ def trend(evidence: Mapping[str, Any]) -> Finding:
     With `by`, in points, its difference is held against this margin in the place of the trend's own.
     """
     (found,) = [r for r in records(evidence["trend"]) if r["claim"] == evidence["row"]]
-    seeds = trained(evidence)
+    seeds = int(found["seeds"] or 1)
     verdict = DECIDED.get(found["held"], CANNOT_TELL)
-    if any(word in found["doubt"] for word in NOISE) or _within_noise(found, seeds):
+    if any(word in found["doubt"] for word in NOISE) or _within_noise(found):
         verdict = CANNOT_TELL
     if "by" in evidence:
         error = float(found["se"])
@@ -144,24 +152,14 @@ def trend(evidence: Mapping[str, Any]) -> Finding:
     return Finding(verdict, numbers)
 
 
-def trained(evidence: Mapping[str, Any]) -> int:
-    """Return the fewest seeds of the conditions of a study, from the entry `seeds` or from its summary file."""
-    if "seeds" in evidence:
-        return int(evidence["seeds"])
-    return min(int(r["seeds"]) for r in records(f"{Path(evidence['trend']).parent}/summary.csv"))
-
-
-def _within_noise(found: Mapping[str, str], seeds: int) -> bool:
-    """Return whether a trend that claims no distance lies within the noise of its seeds."""
-    if not found["mean_difference"] or not found["se"] or found["held"] not in DECIDED:
+def _within_noise(found: Mapping[str, str]) -> bool:
+    """Return whether the difference of a trend lies no further from its margin than the noise of its seeds."""
+    if not found["mean_difference"] or not found["se"]:
         return False
-    by = re.search(r"by at least ([\d.]+)( points)?", found["sentence"])
-    margin = float(by[1]) / (100 if by[2] else 1) if by else 0.0
-    within = re.search(r"as good as .* to ([\d.]+)( points)?", found["sentence"])
-    distance = float(found["mean_difference"]) - margin
-    if within:
-        distance = abs(float(found["mean_difference"])) - float(within[1]) / (100 if within[2] else 1)
-    return abs(distance) < quantile(seeds) * float(found["se"])
+    distance = float(found["mean_difference"]) - float(found["by"] or 0)
+    if found["within"]:
+        distance = abs(float(found["mean_difference"])) - float(found["within"])
+    return abs(distance) < quantile(int(found["seeds"])) * float(found["se"])
 
 
 def decided(distance: float, error: float, seeds: int) -> str:

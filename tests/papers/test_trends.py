@@ -31,7 +31,8 @@ def test_a_trend_that_holds(tmp_path: Path) -> None:
     found = row(tmp_path, share_right=steady)
     assert (found["held"], found["doubt"], found["reason"]) == ("yes", "", "")
     assert (found["mean_difference"], found["se"]) == (pytest.approx(0.1), pytest.approx(0, abs=1e-12))
-    assert (found["sites_for"], found["sites"]) == (2, 2)
+    assert (found["sites_for"], found["sites"], found["seeds"]) == (2, 2, 3)
+    assert found["by"] == 0 and math.isnan(found["within"])
     assert found["sentence"].startswith("bn local is above bn aggregated in accuracy at 2 of 2 external sites; on ")
     assert "the difference is +10.0 points (standard error 0.0)" in found["sentence"]
 

@@ -138,18 +138,54 @@ def test_a_single_seed_decides_nothing(
     assert CLAIMS["seeds"](evidence).verdict == verdict
 
 
-def test_doubtful_trends_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = "claim,sentence,held,mean_difference,se,sites_for,sites,doubt\n"
-    rows += "a,by 1 points,yes,0.1,0.01,2,2,\nb,x,yes,0.1,0.2,2,2,within the noise of seeds\n"
-    rows += "c,x,cannot tell,,,,,neither side is above chance\n"
-    (tmp_path / "t.csv").write_text(rows, encoding="utf-8")
-    (tmp_path / "summary.csv").write_text("seeds\n5\n", encoding="utf-8")
+TRENDS = """claim,sentence,held,mean_difference,se,seeds,by,within,sites_for,sites,doubt
+a,by 1 points,yes,0.1,0.01,5,0.01,,2,2,
+b,x,yes,0.1,0.2,5,0,,2,2,within the noise of seeds
+c,x,cannot tell,,,,,,,,neither side is above chance
+d,x,yes,-0.013,0.002,3,-0.02,,1,1,
+e,x,yes,-0.010,0.002,3,-0.02,,1,1,
+f,x,yes,-0.010,0.002,3,0,0.02,1,1,
+g,x,yes,-0.013,0.002,3,0,0.02,1,1,
+"""
+
+
+@pytest.fixture
+def trends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "t.csv").write_text(TRENDS, encoding="utf-8")
+    (tmp_path / "studies.yaml").write_text("s: { untrained: few steps, writes: { u.csv: t.csv } }\n", encoding="utf-8")
     monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_doubtful_trends_decide_nothing(trends: Path) -> None:
     found = [CLAIMS["trend"]({"trend": "t.csv", "row": row}) for row in "abc"]
     assert [one.verdict for one in found] == ["held", "cannot tell", "cannot tell"]
     assert found[0].numbers == "+10.0 (+7.2 to +12.8), 2 of 2"
     against = [CLAIMS["trend"]({"trend": "t.csv", "row": "a", "by": by}).verdict for by in (7, 9, 13)]
     assert against == ["held", "cannot tell", "failed"], "another margin than the trend's"
+
+
+@pytest.mark.parametrize(("row", "verdict"), [("d", "cannot tell"), ("e", "held"), ("f", "held"), ("g", "cannot tell")])
+def test_the_noise_of_a_trend_is_about_its_own_margin(trends: Path, row: str, verdict: str) -> None:
+    """Half of the interval of three seeds is 4.303 * 0.002 = 0.0086, between 0.007 and 0.010."""
+    assert CLAIMS["trend"]({"trend": "t.csv", "row": row}).verdict == verdict
+
+
+def test_networks_far_from_trained_decide_nothing(trends: Path) -> None:
+    (trends / "u.csv").write_text(TRENDS, encoding="utf-8")
+    found = [CLAIMS["finding"]({"trend": name, "row": "a"}) for name in ("t.csv", "u.csv")]
+    assert [one.verdict for one in found] == ["held", "cannot tell"]
+    assert found[1].numbers.endswith("(far from trained)")
+
+
+def test_all_that_a_study_says_of_a_claim_is_listed() -> None:
+    """The loss at the paper's own digits, which hardly differs, stands beside that of the small study."""
+    (claim,) = [one for one in LIST if one["claim"] == "the training loss falls faster with FedBN"]
+    folder = ROOT / "docs/reproductions"
+    rows = {
+        path for path in folder.glob("fedbn-*/trends*.csv") if claim["evidence"][0]["row"] in path.read_text("utf-8")
+    }
+    assert {str(path.relative_to(folder)) for path in rows} == {part["trend"] for part in claim["evidence"]}
 
 
 def test_two_claims_of_fedbn_are_stronger_than_its_tables() -> None:

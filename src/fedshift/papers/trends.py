@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
 
 COLUMNS = [
-    *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites"),
-    *("published_difference", "published_for", "doubt", "reason"),
+    *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "seeds", "by", "within"),
+    *("sites_for", "sites", "published_difference", "published_for", "doubt", "reason"),
 ]
 """`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`.
 
-`held` is yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count.
+`held` is yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count. The
+difference is claimed to be at least `by` or, where `within` has a value, at most that either way.
 """
+WHOLE = ("seeds", "sites_for", "sites", "published_for")
+"""The columns of whole numbers, which a trend that was not run lacks."""
 CANNOT_TELL = "cannot tell"
 """A claim that would hold while neither side has learned anything: it says nothing."""
 MEANING = (
@@ -115,7 +118,7 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
     levels: dict[Any, float] = reference["chance"].to_dict()
     chance = Chance(words.plan, values, levels)
     rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
-    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("sites_for", "sites", "published_for"), "Int64"))
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
 
 
 class Chance:
@@ -221,6 +224,9 @@ def _row(
         "held": verdict,
         "mean_difference": outcome.mean,
         "se": outcome.error,
+        "seeds": outcome.differences.shape[1],
+        "by": outcome.by,
+        "within": outcome.within,
         "sites_for": outcome.sites_for,
         "sites": len(outcome.sites),
         "doubt": doubt,
