@@ -206,24 +206,25 @@ class Estimates:
     @functools.cached_property
     def everywhere(self) -> dict[Level, Estimate]:
         """The means over all sites of a role where some of them are left out for having too few patients."""
-        found: dict[Level, list[Estimate]] = defaultdict(list)
-        for (id_, role, site, inference, metric), estimate in self.sites.items():
-            if (self._partition(id_), role, site, metric) not in self.left_out:
-                found[id_, role, ALL, inference, metric].append(estimate)
         partial = {(partition, role, metric) for partition, role, _, metric in self.small}
-        return {
-            level: estimates.mean(parts)
-            for level, parts in found.items()
+        chosen = {
+            level: estimate
+            for level, estimate in self.sites.items()
             if (self._partition(level[0]), level[1], level[-1]) in partial
         }
+        return self._by_role(chosen, self.left_out)
+
+    def _by_role(self, at_sites: Mapping[Level, Estimate], without: set[Where]) -> dict[Level, Estimate]:
+        """Return the means over the sites of each role, without some of them."""
+        sites: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in at_sites.items():
+            if (self._partition(id_), role, site, metric) not in without:
+                sites[id_, role, ALL, inference, metric].append(estimate)
+        return {level: estimates.mean(parts) for level, parts in sites.items()}
 
     def _averaged(self, at_sites: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
         """Return the means over the sites of each role, and the means of these over partitions."""
-        sites: dict[Level, list[Estimate]] = defaultdict(list)
-        for (id_, role, site, inference, metric), estimate in at_sites.items():
-            if self.counts(self._partition(id_), role, site, metric):
-                sites[id_, role, ALL, inference, metric].append(estimate)
-        found = {level: estimates.mean(parts) for level, parts in sites.items()}
+        found = self._by_role(at_sites, self.left_out | self.small)
         if several(self.names.conditions[id_] for id_, *_ in at_sites):
             found |= self._over_partitions(found, at_sites)
         return found

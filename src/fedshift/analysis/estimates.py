@@ -137,7 +137,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that each training gives, with what each patient adds to it.
+    """A number of a study, such as a score or a difference of scores: its value in each training, and its patients.
 
     Attributes
     ----------
@@ -251,9 +251,9 @@ class Estimate:
         return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else float("nan")
 
     def p_above(self, bound: float) -> float:
-        """Return the one-sided p of the t test that the number is at most `bound`; NaN with too few patients.
+        """Return the one-sided p of the t test whose null hypothesis is that the number is at most `bound`.
 
-        It is below 0.025 where the lower end of the 95% interval is above `bound`.
+        It is below 0.025 exactly where the lower end of the 95% interval is above `bound`. NaN with too few patients.
         """
         if not self.known:
             return float("nan")
@@ -305,21 +305,21 @@ def single(
         influence = influence[:, None]
     width = int(people.max(initial=-1)) + 1
     total = np.zeros(width)
-    numbers = []
+    columns = []
     for part in influence.T:
         counted = ~np.isnan(part)
-        number = len(np.unique(people[counted]))
+        columns.append(_by_patient(part[counted], people[counted]))
+        number = len(columns[-1].sizes)
         sums = np.bincount(people[counted], part[counted], minlength=width)
         # The factor stands on the influence, so that sums of estimates need not know where it came from.
         total += sums * np.sqrt(number / max(number - 1, 1))
-        numbers.append(number)
-    rarer = min(numbers)
+    rarer = min(len(column.sizes) for column in columns)
     tested = len(np.unique(people[~np.isnan(influence).all(1)]))
     df = float(rarer - 1)
-    if scale == "share" and len(numbers) == 1 and _agree(influence[:, 0], people):
+    if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
-    alike = _agreement(influence, people) if scale in WILSON else ()
-    part = Part(total[None], tested, rarer, df, *alike)
+    agreement = _agreement(columns) if scale in WILSON else ()
+    part = Part(total[None], tested, rarer, df, *agreement)
     return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
 
 
@@ -336,49 +336,65 @@ def of_metric(
     return single(value, influence, people, group, seed, metric.scale)
 
 
-def _agree(influence: np.ndarray, people: np.ndarray) -> bool:
-    """Return whether patients have equally many samples that count, and all samples of a patient count alike."""
-    counted = ~np.isnan(influence)
-    _, patient, sizes = np.unique(people[counted], return_inverse=True, return_counts=True)
-    if not len(sizes) or sizes.min() < sizes.max():
-        return False
-    means = np.bincount(patient, influence[counted]) / sizes
-    return bool(np.allclose(influence[counted], means[patient], rtol=0, atol=1e-12))
+class _Column(NamedTuple):
+    """The influences of the samples that count in one part of a number, by patient.
+
+    Attributes
+    ----------
+    value : the influence of each sample (samples,)
+    mean : the mean influence of the samples of its patient, for each sample (samples,)
+    sizes : the number of samples of each patient (patients,)
+    """
+
+    value: np.ndarray
+    mean: np.ndarray
+    sizes: np.ndarray
+
+    @property
+    def alike(self) -> bool:
+        """True where patients have equally many samples, and all samples of a patient have one influence."""
+        if not len(self.sizes) or self.sizes.min() < self.sizes.max():
+            return False
+        return bool(np.allclose(self.value, self.mean, rtol=0, atol=1e-12))
 
 
-def _agreement(influence: np.ndarray, people: np.ndarray) -> tuple[float, float]:
-    """Return how far samples of a patient agree, from 0 to 1, and how many independent ones would vary as much.
+def _by_patient(value: np.ndarray, people: np.ndarray) -> _Column:
+    _, patient, sizes = np.unique(people, return_inverse=True, return_counts=True)
+    return _Column(value, (np.bincount(patient, value) / sizes)[patient], sizes)
 
-    The first is the share of the variance that does not lie within patients, and 1 where nothing varies; the second is
-    that of Kish's design effect (Survey Sampling, 1965), for the class with the fewest patients.
+
+def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
+    """Return how far samples of a patient agree, from 0 to 1, and how many independent samples would vary as much.
+
+    The first is the share of the variance that does not lie within patients, and 1 where nothing varies. The second
+    follows from Kish's design effect (Survey Sampling, 1965), for the class where it is smallest.
     """
     within = whole = 0.0
-    units = math.inf
-    for part in influence.T:
-        counted = ~np.isnan(part)
-        _, patient, sizes = np.unique(people[counted], return_inverse=True, return_counts=True)
-        means = np.bincount(patient, part[counted]) / sizes
-        within += float(((part[counted] - means[patient]) ** 2).sum())
-        whole += float((part[counted] ** 2).sum())
+    for column in columns:
+        within += float(((column.value - column.mean) ** 2).sum())
+        whole += float((column.value**2).sum())
     agreement = 1.0 if whole == 0 else max(1 - within / whole, 0.0)
-    for part in influence.T:
-        counted = ~np.isnan(part)
-        patients = len(np.unique(people[counted]))
-        samples = int(counted.sum())
+    units = math.inf
+    for column in columns:
+        samples, patients = len(column.value), len(column.sizes)
         if patients:
             units = min(units, samples / (1 + (samples / patients - 1) * agreement))
     return agreement, units
 
 
 def _sided(part: Part, value: float, scale: str) -> Part:
-    """Return the part of a number on this scale with its floor and its sides.
+    """Return the part with its least variance (`floor`) and its variance to either side (`below`, `above`).
 
-    A share has Wilson's interval, for as many independent samples as vary as much as these patients, and so has a mean
-    of numbers from 0 to 1. Where patients are few, those who were answered wrongly may all be among the others: the
-    variance is at least that of half a patient more, as far as the samples of a patient agree. So a share of 1 of n
-    patients is worth n samples. An AUC and an average precision have the interval on the logit scale, where the
-    standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505); where they are 1, half a
-    pair of patients is counted in the wrong order.
+    Scales `share` and `unit`: the sides are those of Wilson's interval, for as many independent samples as vary as much
+    as these patients. The floor is the variance if half a patient more had been answered wrongly, as far as the samples
+    of a patient agree, since few patients may all be right by chance. So n patients who are all right have Wilson's
+    interval of n of n.
+
+    Scale `logit`, of an AUC and an average precision: the sides are those of the interval on the logit scale, where the
+    standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505). At a score of 1, half a
+    pair of patients counts as ranked wrongly.
+
+    A part of any other scale is returned as it is.
     """
     if not 0 <= value <= 1 or not part.rarer:
         return part
