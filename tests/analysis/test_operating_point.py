@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_study import predictions_of
+from scipy.special import ndtri, stdtrit
 
 from fedshift.analysis import operating_point as op
 from fedshift.analysis import score
@@ -137,6 +138,38 @@ def test_a_rate_of_zero_is_not_certain() -> None:
     counts = np.tile(np.eye(4)[[2] * 5 + [3] * 5], (1, 10, 1))
     low, high = op.bounds(counts, np.repeat(np.arange(10), 10))
     assert (low[0], high[0]) == pytest.approx((0.0, 0.2775327999), abs=1e-6)
+
+
+def test_other_validation_patients_would_choose_another_threshold() -> None:
+    """Without one of ten patients at a time, the threshold for a specificity of 0.9 is 0.8, but twice another.
+
+    Of nine negative samples none may be flagged. Without the positive 0.8 it is 0.9, and without the negative 0.7 it is
+    0.6. The sensitivities outside are 0.4 (eight times), 0.2 and 0.8, whose squares about their mean are 0.196 in all.
+    """
+    rule = Threshold(specificity=0.9)
+    without = op.chosen_without(rule, AT_HOME, HOME, np.arange(15))
+    assert without.tolist() == [0.8, 0.8, 0.8, 0.9, 0.8, 0.8, 0.8, 0.8, 0.8, 0.6]
+    changes = op.choice(OUTSIDE, AWAY, without)
+    variance = 9 / 10 * 0.196
+    assert (changes[:, 0] ** 2).sum() == pytest.approx(variance)
+    counts = op.counted(OUTSIDE, AWAY, 0.6)[None]
+    fixed, moved = (op.bounds(counts, np.arange(10), choices=one)[:, 0] for one in (None, changes[None]))
+    assert fixed == pytest.approx(wilson(np.array(0.8), np.array(5)))
+    below = ((0.8 - fixed[0]) / ndtri(0.975)) ** 2 + variance
+    assert moved[0] == pytest.approx(max(0.8 - stdtrit(below**2 / (variance**2 / 9), 0.975) * math.sqrt(below), 0.0))
+    assert moved[1] == 1.0
+
+
+def test_a_fixed_threshold_is_not_chosen_by_patients() -> None:
+    without = op.chosen_without(Threshold(value=0.5), AT_HOME, HOME, np.arange(15))
+    assert len(without) == 0 and op.choice(OUTSIDE, AWAY, without).shape == (0, 6)
+
+
+def test_a_threshold_that_one_patient_decides_gives_no_interval() -> None:
+    """Without the one positive validation patient there is no threshold, and thus no interval of a rate."""
+    positive = np.arange(15) == 14
+    changes = op.choice(OUTSIDE, AWAY, op.chosen_without(Threshold(specificity=0.9), positive, HOME, np.arange(15)))
+    assert np.isnan(op.bounds(op.counted(OUTSIDE, AWAY, 0.6)[None], np.arange(10), choices=changes[None])).all()
 
 
 # ---- the study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ DRIFTS = ("sensitivity", "specificity")
 """The rates that are compared with those of the validation samples."""
 VALIDATION = "validation"
 """The role of the validation samples of all internal sites together."""
+GROUPS = 10
+"""The groups of validation patients without each of which a threshold is chosen again."""
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", *INFERENCE),
     *("run", "seed", "rule", "positive", "threshold", "patients", "samples", *COUNTS),
@@ -58,9 +61,15 @@ class Candidates(NamedTuple):
 def candidates(positive: np.ndarray, score: np.ndarray) -> Candidates:
     """Return the thresholds that may be chosen from samples (n,). A sample is positive if its score reaches them."""
     threshold = np.unique(score)
+    tp, fp, fn, tn = _reached(positive, score, threshold).T
+    return Candidates(threshold, tp, fp, *(int(side[0]) for side in (tp + fn, fp + tn)))
+
+
+def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """Return the counts (thresholds, 4) of COUNTS, of samples (n,) at each of several thresholds."""
     sides = (np.sort(score[positive]), np.sort(score[~positive]))
     tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
-    return Candidates(threshold, tp, fp, *map(len, sides))
+    return np.stack([tp, fp, len(sides[0]) - tp, len(sides[1]) - fp], 1)
 
 
 def _specificity(c: Candidates, level: float) -> float:
@@ -105,6 +114,36 @@ def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
     return CHOICES[rule.rule](candidates(positive, score), rule.level)
 
 
+def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, people: np.ndarray) -> np.ndarray:
+    """Return the thresholds (GROUPS,) that a rule chooses from samples (n,) without each of GROUPS groups of patients.
+
+    Each patient is in one group, and groups have equally many patients with a positive sample, to one. A rule that
+    needs no data has no such thresholds: (0,).
+    """
+    if rule.value is not None:
+        return np.empty(0)
+    positive = np.asarray(positive, dtype=bool)
+    _, people = np.unique(people, return_inverse=True)
+    group = np.empty(people.max(initial=-1) + 1, dtype=int)
+    group[np.argsort(np.bincount(people, positive) > 0, kind="stable")] = np.arange(len(group)) % GROUPS
+    kept = [group[people] != g for g in range(GROUPS)]
+    return np.array([choose(rule, positive[rows], score[rows]) for rows in kept])
+
+
+def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.ndarray:
+    """Return the influence (groups, 6) of groups of validation patients on RATES of samples (n,), by their threshold.
+
+    `without` (groups,) are the thresholds of `chosen_without`. The sum of the squares is the variance of the jackknife
+    by groups, which serves thresholds that are quantiles, too (Shao and Wu, Ann Stat 1989;17:1176). NaN where a rate is
+    not defined without one of the groups.
+    """
+    if not len(without):
+        return np.empty((0, len(RATES)))
+    found = rates(_reached(np.asarray(positive, dtype=bool), np.asarray(score), without).astype(float))
+    found[np.isnan(without)] = np.nan
+    return np.sqrt(1 - 1 / len(without)) * (found.mean(0) - found)
+
+
 def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.ndarray:
     """Return which of COUNTS each sample adds to, (n, 4); NaN throughout without a threshold."""
     if np.isnan(threshold):
@@ -122,11 +161,16 @@ def rates(counts: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
 
 
-def bounds(counts: np.ndarray, people: np.ndarray, group: Group = ("", "")) -> np.ndarray:
+def bounds(
+    counts: np.ndarray, people: np.ndarray, group: Group = ("", ""), choices: np.ndarray | None = None
+) -> np.ndarray:
     """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a group.
 
     `people` are the patients of the samples (samples,). The bounds are over patients and trainings, each with its
     threshold, and those of the metrics of the same name where the threshold is 0.5; see `estimates`.
+
+    On other validation patients another threshold is chosen. `choices` (trainings, groups, 6) are the influences of
+    groups of these patients (see `choice`), who are others than those of the samples. Without it, thresholds are fixed.
     """
     above = counts @ _ABOVE
     below = counts @ _BELOW
@@ -140,7 +184,11 @@ def bounds(counts: np.ndarray, people: np.ndarray, group: Group = ("", "")) -> n
         trainings = [
             estimates.single(mean[n, k], moved[n, :, k], people, group, n, "share") for n in range(len(counts))
         ]
-        low, high, *_ = estimates.over_trainings(trainings).bounded((0.0, 1.0))
+        rate = estimates.over_trainings(trainings)
+        if choices is not None and choices.size and rate.parts:
+            chosen = estimates.Part(choices[..., k], 0, GROUPS, GROUPS - 1.0)
+            rate = replace(rate, parts={**rate.parts, ("", VALIDATION): chosen})
+        low, high, *_ = rate.bounded((0.0, 1.0))
         out.append((low, high))
     return np.array(out).T
 
@@ -278,9 +326,13 @@ def _together(places: Sequence[Scored]) -> Scored:
 
 
 class _Training(NamedTuple):
-    """The threshold of one training, and its samples by role and site, those of validation first."""
+    """The threshold of one training, and its samples by role and site, those of validation first.
+
+    `without` are the thresholds that are chosen without groups of the validation patients (see `chosen_without`).
+    """
 
     threshold: float
+    without: np.ndarray
     places: dict[tuple[str, str], Scored]
 
 
@@ -297,7 +349,9 @@ def _trainings(
         home = _together([scored(study, part, patients) for part in val])
         places = {(VALIDATION, ALL): home}
         places |= {(part.role, part.site): scored(study, part, patients) for part in test}
-        yield run.id, _Training(choose(study.threshold, home.positive, home.score), places)
+        threshold = choose(study.threshold, home.positive, home.score)
+        without = chosen_without(study.threshold, home.positive, home.score, home.patient)
+        yield run.id, _Training(threshold, without, places)
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
@@ -310,10 +364,11 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
     for role, site in next(iter(trainings.values())).places if trainings else ():
         parts = [training.places[role, site] for training in trainings.values()]
         counts, people = _stacked(parts, thresholds)
+        choices = _choices([*trainings.values()], (role, site)) if role != VALIDATION else None
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
             change = mean - home.setdefault(name, mean)  # validation comes first
-            low, high = bounds(counts[members], people, parts[0].group)
+            low, high = bounds(counts[members], people, parts[0].group, None if choices is None else choices[members])
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
                 "seed": condition.runs[name].seed if name != ALL else None,
@@ -328,6 +383,20 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
                 **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
                 **{f"{rate}_drift": change[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
             }
+
+
+def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarray:
+    """Return the influences (trainings, groups, 6) of validation patients on the rates at a place (see `choice`).
+
+    Trainings on one fold have the same validation patients. Those of another fold have others, who count 0 in them.
+    """
+    homes = [training.places[VALIDATION, ALL].patient.tobytes() for training in trainings]
+    blocks = [*dict.fromkeys(homes)]
+    found = [choice(one.places[place].positive, one.places[place].score, one.without) for one in trainings]
+    out = np.zeros((len(found), len(blocks), *found[0].shape))
+    for n, (home, one) in enumerate(zip(homes, found, strict=True)):
+        out[n, blocks.index(home)] = one
+    return out.reshape(len(found), -1, len(RATES))
 
 
 def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
