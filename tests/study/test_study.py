@@ -473,3 +473,23 @@ def test_a_number_may_be_written_with_an_exponent(tmp_path: Path) -> None:
     """YAML reads 1e-3, without a dot, as text."""
     (run, *_) = plan(tmp_path, training={"lr": "1e-3"}).runs.values()
     assert run.training.lr == 1e-3
+
+
+def test_metrics_and_headline_follow_the_task(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {
+        "title": "t",
+        "question": "q",
+        "task": "segmentation",
+        "dataset": "discs",
+        "partition": {"internal": ["north"], "external": ["east"]},
+        "model": "unet_small",
+        "runs": [{"algorithm": "fedavg"}],
+        "inferences": ["source"],
+        "figures": ["convergence"],
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(spec))
+    found = study.load(tmp_path / "s.yaml", "mini").study
+    assert (found.headline, found.metrics[:2]) == ("dice", ("dice", "iou"))
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({**spec, "headline": "iou", "metrics": ["iou"]}))
+    found = study.load(tmp_path / "s.yaml", "mini").study
+    assert (found.headline, found.metrics) == ("iou", ("iou",))

@@ -622,7 +622,7 @@ def _other_name(file: Path) -> str:
     with contextlib.suppress(OSError, ValueError):
         names = [other.name for other in file.parent.iterdir() if folded(other.name) == folded(file.name)]
         if names:
-            return f"its folder has {quoted(min(names))}: blanks, case, zeros and the Unicode form count"
+            return f"its folder has {quoted(min(names))}: spaces, case and the Unicode form count"
     return ""
 
 

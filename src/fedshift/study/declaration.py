@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, model_validator
 
+from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..core.frozen import Frozen
 from ..core.registry import validated
@@ -113,12 +114,10 @@ class Study(Frozen):
         "job predicts all inferences of a run",
     )
     metrics: tuple[MetricName, ...] = Field(
-        default_factory=lambda values: values.get("task", CLASSIFICATION).metrics,
-        description="the metrics that are computed; default: those of the task",
+        CLASSIFICATION.metrics, description="the metrics that are computed; another task has others by default"
     )
     headline: MetricName = Field(
-        default_factory=lambda values: values.get("task", CLASSIFICATION).headline,
-        description="the metric that the page shows first; default: accuracy, or dice of masks",
+        CLASSIFICATION.headline, description="the metric that the page shows first; of masks it is dice by default"
     )
     margin: float | None = Field(
         None,
@@ -184,6 +183,17 @@ class Study(Frozen):
     scales: dict[Scale, dict[str, Any]] = Field(
         {}, description="keys that differ at a scale; merged into the study key by key"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_the_task(cls, values: Any) -> Any:
+        """Add the metrics of the task where the study names none."""
+        task = values.get("task") if isinstance(values, dict) else None
+        name = task.get("name") if isinstance(task, dict) else task
+        if isinstance(name, str) and name in registry.names("task"):
+            plugin = registry.get("task", name)
+            return {"metrics": plugin.metrics, "headline": plugin.headline, **values}
+        return values
 
     @model_validator(mode="after")
     def _operating_point(self) -> Study:
