@@ -153,7 +153,7 @@ def test_spellings_of_a_patient_count_once_and_stay_in_one_split() -> None:
 def test_names_that_stand_for_unknown_patients_are_asked_about(name: str) -> None:
     table = samples({"A": 40, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(120)])
     table.loc[:2, "patient"] = name
-    (question,) = (line for line in seen(table).warnings() if "stand" in line)
+    (question,) = (line for line in seen(table).warnings() if "stand for" in line)
     assert question.startswith(f"patient {name!r} has 3 of the 40 images at A: does the name stand for patients who")
 
 

@@ -217,6 +217,16 @@ def test_patients_that_are_spelt_in_several_ways_are_compared_as_one(tmp_path: P
     assert light(made, "Leaks and copies").status == "problem"
 
 
+def test_a_patient_with_an_outlying_part_of_a_site_turns_the_light_and_withholds_nothing(tmp_path: Path) -> None:
+    """North has 40 images of 7 patients: 16 of one are 16 / (40 / 7) = 2.8 times the mean, and 18 are 3.15 times."""
+    for number, status in ((16, "ok"), (18, "suspect")):
+        names = [f"{site}{n // 4}" for site in SITES for n in range(EACH)]
+        names[:number] = ["X"] * number
+        made = judged(rows(patient=names), tmp_path)
+        assert check(made, cohort.DOMINANT).status == light(made, "Leaks and copies").status == status
+        assert not made.doubted
+
+
 def test_one_image_a_patient_is_no_doubt_where_the_study_says_so(tmp_path: Path) -> None:
     table = rows(patient=[f"image{n}" for n in range(3 * EACH)])
     pixels, flat, grey, looks = zip(*map(seen, pictures(len(table))), strict=True)

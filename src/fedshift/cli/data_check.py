@@ -38,6 +38,10 @@ def inspected(plan: Plan) -> list[str]:
             subgroups.require(plan, ", ".join(map(str, tables)), further_columns(examined.samples))
         # Classes of masks are those of pixels: images have none.
         classes = data.dataset.classes if data.task.has_probabilities else ()
+        if examined.faults and examined.samples["site"].isna().all():
+            # Without a site, each one that the study names would be told to be unknown.
+            faults |= {str(fault): fault for fault in examined.faults}
+            continue
         inspection = inspect(examined.samples, classes, list(uses.values()), data.dataset.has_one_image_a_patient)
         faults |= {str(fault): fault for fault in (*examined.faults, *inspection.faults)}
         about = [f"    {fact}" for fact in examined.facts] + [f"  warning: {text}" for text in examined.warnings]

@@ -69,7 +69,7 @@ class Inspection:
     spellings : names of sites and of patients that differ only in spelling, by column
     faults : errors that keep the study from running as it is meant
     clients : clients that no site stands behind, with the images that are dealt to them
-    stand_ins : questions about names that may stand for patients who are not known; see `stand_ins`
+    stand_ins : questions about names that may stand for several patients; see `stand_ins` and `dominant`
     unused : columns that look like splits, which the study does not use, with their words
     one_each : the study says that each image is of another patient
     saved : how the format of files goes with the class, by the endings of their names; empty where it does not
@@ -249,7 +249,7 @@ def inspect(
             for partition, (assigned, _) in divided.items()
             for client in _clients(samples, partition, assigned, classes)
         ),
-        stand_ins=tuple(stand_ins(named)),
+        stand_ins=(*stand_ins(named), *dominant(named)),
         unused=tuple(_unused_splits(samples, {partition.split.column for partition in partitions})),
         one_each=one_each,
         saved=_saved(samples, classes, partitions),
@@ -266,25 +266,42 @@ def _saved(samples: pd.DataFrame, classes: Sequence[str], partitions: Sequence[P
 
 
 def stand_ins(named: pd.DataFrame) -> Iterator[str]:
-    """Yield a question about each name that may stand for patients who are not known.
+    """Yield a question about each placeholder, such as `unknown`, in the place of a patient.
 
-    `named` has the columns site and patient. Asked are placeholders, such as `unknown`, and patients with more than
-    TENTH of the images of a site and more than OUTLYING times as many as its patients have on average. The name 0 is
-    not asked about where a patient 1 shows that patients are counted.
+    `named` has the columns site and patient. The name 0 is not asked about where a patient 1 shows that patients are
+    counted.
     """
-    names = set(named["patient"].astype(str))
-    for site, patients in named["patient"].astype(str).groupby(named["site"], sort=False):
-        counts = patients.value_counts(sort=False)
-        total, mean = counts.sum(), counts.mean()
-        large = counts.index[(counts > TENTH * total) & (counts > OUTLYING * mean) & (total >= MANY)]
-        for name in (name for name in counts.index if folded(name) in PLACEHOLDERS or name in large):
-            if name == "0" and "1" in names:
+    counted_from_0 = bool(named["patient"].astype(str).eq("1").any())
+    for site, counts in _images_of_patients(named):
+        for name in (name for name in counts.index if folded(name) in PLACEHOLDERS):
+            if name == "0" and counted_from_0:
                 continue
             yield (
-                f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}: does the name stand "
-                "for patients who are not known? All its images are then in one split, and count as one person; leave "
-                "the cell empty where nobody knows the patient"
+                f"patient {quoted(name)} has {counts[name]:,} of the {counts.sum():,} images at {site}: does the name "
+                "stand for patients who are not known? All its images are then in one split, and count as one person; "
+                "leave the cell empty where nobody knows the patient"
             )
+
+
+def dominant(named: pd.DataFrame) -> Iterator[str]:
+    """Yield a question about each patient with an outlying part of the images of a site.
+
+    That is more than TENTH of them, and more than OUTLYING times as many as a patient has there on average.
+    """
+    for site, counts in _images_of_patients(named):
+        total = counts.sum()
+        large = counts.index[(counts > TENTH * total) & (counts > OUTLYING * counts.mean()) & (total >= MANY)]
+        for name in (name for name in large if folded(name) not in PLACEHOLDERS):
+            yield (
+                f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}: is it one person? If "
+                "the name stands for several, leave the cell empty"
+            )
+
+
+def _images_of_patients(named: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """Yield each site with the number of images of each of its patients, by name."""
+    for site, patients in named["patient"].astype(str).groupby(named["site"], sort=False):
+        yield str(site), patients.value_counts(sort=False)
 
 
 def _unused_splits(samples: pd.DataFrame, used: Collection[str | None]) -> Iterator[tuple[str, str]]:

@@ -381,7 +381,10 @@ class OwnImages(Dataset):
         """
         table, folder = self._table(raw), self._folder(raw)
         columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
-        rows, _ = self._kept_rows(table, columns)
+        early = list[UserError]()
+        rows, _ = self._kept_rows(table, columns, early)
+        lacking = [name for name in columns if name not in rows]
+        rows = rows.assign(**dict.fromkeys(lacking))
         if self.has_masks:
             # Preparation says where a structure is: before it, no image has any.
             rows["label"] = "0"
@@ -391,7 +394,8 @@ class OwnImages(Dataset):
             label=label,
             patient=rows["patient"].astype(str).where(rows["patient"].notna(), None) if "patient" in rows else None,
         )
-        empty = [fault for column in ("path", "label", "site") for fault in empty_cells(table, rows[column])]
+        filled = [name for name in ("path", "label", "site") if name not in lacking]
+        empty = [fault for column in filled for fault in empty_cells(table, rows[column])]
         paths = rows["path"].dropna()
         if self.one_image_a_patient:
             samples["patient"] = samples["patient"].fillna(samples["path"])
@@ -400,16 +404,19 @@ class OwnImages(Dataset):
         unfit = file_faults(table, folder, paths, self._remedy, () if self.skip_unreadable else kinds)
         found = self._scans(samples, folder)
         if self.has_masks:
-            faults += [*mask_faults(table, folder, found.rows, self._volume), *spacing_faults(table, rows)]
+            faults += [] if "mask" in lacking else mask_faults(table, folder, found.rows, self._volume)
+            faults += spacing_faults(table, rows)
         found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
-        return found, [*empty, *faults, *unfit, *_repeated(table, paths)]
+        return found, [*early, *empty, *faults, *unfit, *_repeated(table, paths)]
 
-    def _kept_rows(self, table: Path, needed: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.Series]:
+    def _kept_rows(
+        self, table: Path, needed: Sequence[str] = (), faults: list[UserError] | None = None
+    ) -> tuple[pd.DataFrame, pd.Series]:
         """Return the rows of the table under the names of ROLES, and the labels of those that `labels` leaves out.
 
         For what is raised see `read_rows`.
         """
-        rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding)
+        rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding, faults)
         if self.has_masks or "label" not in rows:
             return rows, rows.iloc[:0, 0]
         texts = label_texts(rows["label"]).fillna("")
@@ -508,13 +515,15 @@ def read_rows(
     remedy: str = "",
     columns: Mapping[Any, str] = MappingProxyType({}),
     encoding: str = "utf-8",
+    faults: list[UserError] | None = None,
 ) -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
 
     `columns` gives columns of the table by the names that they are to have. A column that has such a name itself, and
     another is taken in its place, is left out. Raises UserError for an unreadable file, a column that appears twice, a
     row with more cells than the header, and a column of `columns` that is missing; where columns are `needed`, also for
-    one of these and, with `remedy`, for a table without rows.
+    one of these and, with `remedy`, for a table without rows. With a list of `faults`, missing columns are added to it
+    instead.
     """
     rows = read_texts(table, headed, encoding)
     header = f"it has {', '.join(map(str, rows))}"
@@ -524,7 +533,11 @@ def read_rows(
         if headed(name) not in rows
     )
     rows = renamed(rows, columns)
-    require_none(UserError(table, f"no column {name!r}", header) for name in needed if name not in rows)
+    missing = [UserError(table, f"no column {name!r}", header) for name in needed if name not in rows]
+    if faults is None:
+        require_none(missing)
+    else:
+        faults += missing
     if needed and rows.empty:
         raise UserError(table, "has no rows below its header", remedy)
     return rows

@@ -21,7 +21,7 @@ from ..analysis.values import DASH, listed
 from ..core.errors import UserError
 from ..core.spelling import AS_WRITTEN, groups
 from ..core.units import SPACING
-from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, formats, stand_ins
+from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, dominant, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
 from ..figures._images import Tile
@@ -47,6 +47,7 @@ NEAR_WITHIN = "Images that look alike at one site, of different patients"
 TORN = "Pixel-identical images with different labels"
 MEAN_PATIENTS = "Patients with several images"
 PATIENT_NAMES = "Names of patients"
+DOMINANT = "Patients with an outlying part of the images of a site"
 """Titles of checks that others ask for."""
 UNKNOWN = {
     "patient": "patients unknown",
@@ -403,6 +404,8 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool) -> Iterator[Check]:
         yield Check(MEAN_PATIENTS, "ok", "each image is of another patient, as the study says")
     else:
         yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
+    large = list(dominant(named))
+    yield Check(DOMINANT, "suspect" if large else "ok", "; ".join(large[:NAMED]) or "none")
     questions = list(stand_ins(named))
     twice = groups(named[AS_WRITTEN].astype(str).unique()) if AS_WRITTEN in named else []
     if questions:
