@@ -120,7 +120,7 @@ def test_names_that_are_spelt_in_several_ways_are_noted() -> None:
         "Patients 'p1', 'p1 ' differ only in spelling, and count as one person; if they are several, name them apart."
     ]
     samples["site"] = ["Zürich", "Zu\u0308rich", "B", "C"]
-    assert next(notes(samples, np.arange(4), None, 1)).startswith(r"Sites 'Zürich', 'Zu\u0308rich' differ only by")
+    assert next(notes(samples, np.arange(4), None, 1)).startswith(r"Sites 'Zürich', 'Zu\u0308rich' differ only in")
 
 
 def test_rows_keep_their_order_with_several_threads() -> None:

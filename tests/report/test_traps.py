@@ -221,7 +221,7 @@ def test_a_patient_with_an_outlying_part_of_a_site_turns_the_light_and_withholds
     """North has 40 images of 7 patients: 16 of one are 16 / (40 / 7) = 2.8 times the mean, and 18 are 3.15 times."""
     for number, status in ((16, "ok"), (18, "suspect")):
         names = [f"{site}{n // 4}" for site in SITES for n in range(EACH)]
-        names[:number] = ["X"] * number
+        names[:number] = ["Y7"] * number
         made = judged(rows(patient=names), tmp_path)
         assert check(made, cohort.DOMINANT).status == light(made, "Leaks and copies").status == status
         assert not made.doubted

@@ -22,7 +22,7 @@ AS_WRITTEN = "patient as written"
 # fmt: off
 PLACEHOLDERS = frozenset((
     "unknown", "unk", "unbekannt", "inconnu", "na", "n.a.", "n/a", "#n/a", "none", "null", "nil", "nan", "missing",
-    "anonymous", "anonymized", "anonymised", "anonym", "-", "--", "---", ".", "?", "??", "???", "0", "x", "xx", "xxx",
+    "anonymous", "anonymized", "anonymised", "anonym", "-", "--", "---", ".", "?", "??", "???", "0", "xx", "xxx",
 ))
 # fmt: on
 """Names that often stand for a patient who is not known, as `folded` returns them."""
