@@ -15,7 +15,7 @@ from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.yaml import parsed, read_yaml
-from ..tasks import CLASSIFICATION
+from ..tasks import CLASSIFICATION, Task
 from .author import Author
 from .fields import (
     MANY,
@@ -190,10 +190,11 @@ class Study(Frozen):
         """Add the metrics of the task where the study names none."""
         task = values.get("task") if isinstance(values, dict) else None
         name = task.get("name") if isinstance(task, dict) else task
-        if isinstance(name, str) and name in registry.names("task"):
-            plugin = registry.get("task", name)
-            return {"metrics": plugin.metrics, "headline": plugin.headline, **values}
-        return values
+        if not isinstance(name, str) or name not in registry.names("task"):
+            return values
+        plugin = registry.get("task", name)
+        assert issubclass(plugin, Task)
+        return {"metrics": plugin.metrics, "headline": plugin.headline, **values}
 
     @model_validator(mode="after")
     def _operating_point(self) -> Study:
