@@ -101,7 +101,11 @@ class Requests:
             raise UserError(where, problem, _ANEW)
         change = {"round": number, "asked": record.asked | {kind: asked}}
         if kind in ("evaluate", "rows"):
-            content = message.about.get("contents", {}).get("received") or content_of(message.tensors["received"])
+            content = message.about.get("contents", {}).get("received", "")
+            if "received" in message.tensors:
+                content = content_of(message.tensors["received"])
+            if not content:
+                raise UserError(where, "has no network")
             if kind == "rows":
                 self._require_network(record, content, number)
                 change["rows"] = content
