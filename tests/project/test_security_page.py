@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedshift.hospitals.disclosure import SENTENCE
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Federations of real sites")[2]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][
@@ -26,3 +28,8 @@ def test_a_row_without_a_test_says_that_it_is_not_protected(row: list[str]) -> N
     assert how.startswith("**not protected**") is not bool(tests)
     for name in re.findall(r"`(\w+)`", tests):
         assert f"def {name}(" in TESTS, name
+
+
+def test_the_page_for_hospitals_says_what_each_site_is_told() -> None:
+    page = (ROOT / "docs" / "federation.md").read_text(encoding="utf-8")
+    assert SENTENCE in " ".join(page.split())

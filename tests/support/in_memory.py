@@ -10,6 +10,7 @@ import torch
 
 from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
+from fedshift.engine.message_forms import MessageForms
 from fedshift.engine.site import Site
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, packed, unpacked
@@ -49,12 +50,14 @@ class InMemory:
         self.digest, self.times, self.changed, self.sends_offers = digest, times, changed, sends_offers
         self.asked: list[tuple[str, str]] = []
         self.kept, self.open = kept, dict[str, Site]()
+        self.forms: MessageForms | None = None
 
     def site(self, name: str) -> Site:
         """The site as a new process opens it."""
         folder, val = self.folder / name, self.validation.get(name)
         data = self.sites[name], val
-        return Site.open(name, self.opened(), *data, folder, digest=self.digest, sends_offers=self.sends_offers)
+        rules: Any = {"digest": self.digest, "sends_offers": self.sends_offers, "forms": self.forms}
+        return Site.open(name, self.opened(), *data, folder, **rules)
 
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
         """Yield the answers in the order of names."""
