@@ -18,7 +18,7 @@ class MatrixHospital(Hospital):
     """A hospital whose runs are the combinations. It opens its part anew for each message, from folder/RUN/SITE."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.paths = name, folder, Paths()
+        self.name, self.folder, self.paths, self.rows = name, folder, Paths(), False
         self.sent = Counter()
         self._runs = {str(combination): combination for combination in all_combinations()}  # type: ignore[misc]
 

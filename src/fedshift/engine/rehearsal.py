@@ -11,6 +11,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ from .site import Site
 from .specification import Specification
 from .transport import Message
 
-SMALL = {"batch_size": 2, "local_epochs": 1, "local_steps": None, "epochs_at": {}, "equal_steps": False}
+SMALL: dict[str, Any] = {"batch_size": 2, "local_epochs": 1, "local_steps": None, "epochs_at": {}, "equal_steps": False}
 """Settings of the blank site's training: batches of two images, since batch norm needs two."""
 
 
