@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tutorial import ROOT, steps
 
+from fedshift import study
 from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.datasets import Dataset
@@ -83,3 +85,18 @@ def test_what_does_not_fit_the_table_is_one_line(folder: Path, settings: dict[st
     with pytest.raises(UserError) as caught:
         own(folder, **settings).open(folder)
     assert words in str(caught.value)
+
+
+def test_the_study_of_the_documentation_reads_such_a_table(folder: Path) -> None:
+    (example,) = (step for step in steps(ROOT / "docs" / "own-hospital.md") if step.title)
+    path = folder / "a/b" / Path(str(example.title)).name
+    path.parent.mkdir(parents=True)
+    path.write_text(example.text, encoding="utf-8")
+    rows = TABLE.replace("gutartig", "0").replace(";x;", ";;").splitlines()
+    # the documentation's export is an Excel file, which its reader needs a package for
+    plan = study.load(path, "mini")
+    (data,) = plan.data.values()
+    (folder / "export.csv").write_text("\n".join(rows), encoding="utf-8")
+    here = data.dataset.model_copy(update={"table": folder / "export.csv", "folder": folder})
+    assert here.open(folder).samples["label"].tolist() == [0, 1, 1]
+    assert len(plan.runs) == 6 and plan.study.partition[0].external == ("West",)

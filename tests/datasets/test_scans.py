@@ -206,7 +206,7 @@ def test_the_settings_change_ids_only_where_they_are_used(tmp_path: Path) -> Non
 
 
 def test_the_study_of_the_documentation_is_sound(tmp_path: Path) -> None:
-    (example,) = (step for step in steps(ROOT / "docs" / "own-hospital.md") if step.title)
+    (example,) = (step for step in steps(ROOT / "docs" / "scans.md") if step.title)
     path = tmp_path / str(example.title)
     path.parent.mkdir(parents=True)
     path.write_text(example.text, encoding="utf-8")

@@ -28,7 +28,10 @@ SCRIPT = """\
 }}
 complete -o default -F _fedshift fedshift
 """
-ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
+ZSH = """\
+(( $+functions[compdef] )) || { autoload -U compinit && compinit; }
+autoload -U +X bashcompinit && bashcompinit
+"""
 """Lets zsh take completions that are written for bash."""
 
 

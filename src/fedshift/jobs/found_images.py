@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -319,11 +320,10 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
     rows = rows.assign(**placed, patient=rows["patient"].where(scans, patient))
     if "mask" in rows:
         rows = rows.drop(columns="label")
-    empty = [name for name in rows if rows[name].isna().all() and name not in ("patient",)]
-    rows = rows.drop(columns=empty)
+    rows = rows.dropna(axis="columns", how="all")
     write_table(out, rows)
     found = Found(out, rows, folder=folder.resolve())
-    found.told += [f"{folder}: {line}" for line in (*listed.report(), *told)]
+    found.told += [f"{folder}: {line}" for line in (*islice(listed.report(), 1, None), *told)]
     _look(found)
     for role in (role for role in ROLES if role in rows):
         found.told.append(f"  {role:8} {_values(rows[role], role)}")

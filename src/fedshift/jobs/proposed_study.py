@@ -38,10 +38,10 @@ UNEQUAL = 0.35
 LARGEST = {False: 64, True: 128}
 """The largest side of images that is proposed, without and with masks: a laptop gives a first page in minutes."""
 STEP = 16
-LEAST_STEPS = 6
+LEAST_STEPS = 5
 """Steps of the smallest site in a round, with the largest batch that is proposed."""
-STEPS = 500
-"""Local steps of a mean site, in all rounds together."""
+STEPS = {False: 500, True: 250}
+"""Local steps of a mean site in all rounds together, without and with masks, whose steps take longer."""
 ROUNDS = (20, 60)
 
 
@@ -78,7 +78,7 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
         names = _ordered(names, rows["label"], classes, choose, reasons)
         dataset["classes"] = names
         numbers = {str(k): name for k, name in enumerate(names)}
-        if any(text != name and numbers.get(text) != name for text, name in classes.items()):
+        if any(name is None or name not in (text, numbers.get(text)) for text, name in classes.items()):
             dataset["labels"] = classes
         rows = rows.assign(label=label_texts(rows["label"]).fillna("").map(classes))
         rows = rows[rows["label"].notna()]
@@ -304,7 +304,7 @@ def _training(images: Sequence[float], masked: bool, reasons: list[str]) -> dict
     sizes = (4, 2) if masked else (32, 16, 8, 4, 2)
     batch = next((size for size in sizes if min(images) >= LEAST_STEPS * size), 2)
     steps = sum(images) / len(images) / batch
-    rounds = min(max(math.ceil(STEPS / steps), ROUNDS[0]), ROUNDS[1])
+    rounds = min(max(math.ceil(STEPS[masked] / steps), ROUNDS[0]), ROUNDS[1])
     reasons.append(
         f"{rounds} rounds of about {steps:.0f} steps in batches of {batch}: the smallest site trains on "
         f"{min(images):.0f} images"
