@@ -82,11 +82,11 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest
     assert found.gap(group, "source").mean == pytest.approx(0.3)
     gain = found.gain(group, "tsmobn", "external")
     assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
-    assert found.recovered(group, "tsmobn").value == pytest.approx(2 / 3)
+    assert found.recovered(group, "tsmobn").gain == gain
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"
     assert row[2:5] == ("12 + 60", f"90.0{nb}±{nb}0.0", f"80.0{nb}±{nb}10.0")
-    assert row[-1] == "67 %"
+    assert row[-1] == f"+20.0{nb}±{nb}0.0"
 
 
 def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:

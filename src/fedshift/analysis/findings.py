@@ -14,7 +14,7 @@ from .comparisons import Arm, Difference, Entry
 from .conditions import ALL, Condition, averaged, several
 from .estimates import FEWEST
 from .names import LEVELS, Names
-from .values import DASH, NAN, Share, Value, doubtful
+from .values import DASH, NAN, Recovered, Value, doubtful
 
 ALPHA = 0.025
 """The one-sided probability with which something is called sure by chance, at any of the sites."""
@@ -228,29 +228,29 @@ class Findings:
         chance, majority = np.mean(means, axis=0) if means else (NAN, NAN)
         return Value(chance=float(chance), majority=float(majority))
 
-    def recovered(self, condition: Condition, key: str, across: bool = False) -> Share:
-        """Return the share of the external loss that an inference recovers: its external gain by the baseline's gap.
+    def recovered(self, condition: Condition, key: str, across: bool = False) -> Recovered:
+        """Return what an inference recovers of the external loss: its external gain, in units of the metric.
 
-        It is not the share by which the gap shrinks, since an inference may change internal sites too. Both gap and
-        gain must be established, and the gap must reach the margin.
+        The gap need not shrink as much, since an inference may change internal sites too. Both gap and gain must be
+        established, and the gap must reach the margin.
         """
         if self.baseline is None or key == self.baseline or self.plan.inferences[key].uses_labels:
-            return Share(why=DASH)
+            return Recovered(why=DASH)
         gap = self.gap(condition, self.baseline, across)
         gain = self.gain(condition, key, "external", across=across)
         if not (gap.known and gain.known):
-            return Share(why=DASH)
+            return Recovered(why=DASH)
         if gap.mean <= 0:
-            return Share(why="no gap")
+            return Recovered(why="no gap")
         if doubtful(gap):
-            return Share(why="gap in doubt")
+            return Recovered(why="gap in doubt")
         if gap.high < self.margin:
-            return Share(why="gap below the margin")
+            return Recovered(why="gap below the margin")
         if gain.mean <= 0:
-            return Share(why="no gain")
+            return Recovered(why="no gain")
         if doubtful(gain):
-            return Share(why="gain in doubt")
-        return Share(gain.mean / gap.mean)
+            return Recovered(why="gain in doubt")
+        return Recovered(gain)
 
     def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
         """Return the sites at which a metric is not defined, or means something else, and counts in no mean."""

@@ -48,21 +48,11 @@ class Value(NamedTuple):
         return not math.isnan(self.mean)
 
 
-class Share(NamedTuple):
-    """A share of the external loss that is recovered, or why there is none, in words for a cell of a table."""
+class Recovered(NamedTuple):
+    """What is recovered of the external loss, or why nothing is, in words for a cell of a table."""
 
-    value: float = NAN
+    gain: Value = Value()
     why: str = ""
-
-    @property
-    def known(self) -> bool:
-        """True where there is a share."""
-        return not self.why
-
-    @property
-    def text(self) -> str:
-        """The share in percent, or why there is none."""
-        return self.why or f"{100 * self.value:.0f} %"
 
 
 def number(x: float, metric: Metric, sign: bool = False) -> str:

@@ -12,8 +12,8 @@ from ..algorithms import Collaboration
 from ..analysis import contrasts
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import DASH, Share, Value, inner, listed, number, spread
-from ..analysis.verdict import Reason, Verdict, Word, verdict
+from ..analysis.values import DASH, Value, inner, listed, number, spread
+from ..analysis.verdict import Reason, Recovery, Verdict, verdict
 from . import comparison_section
 from .phrases import capital, change_interval, joined, level, level_interval, percent, points, signed, why_none
 from .verdict_texts import Told
@@ -169,11 +169,10 @@ def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str
     if judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL):
         # the verdict has just told why
         why = ""
-    share = _share(findings, condition, key, judged)
-    yield f"{findings.name(key)} {_gain(findings, gain, share, judged, why, unit)}."
+    yield f"{findings.name(key)} {_gain(findings, gain, judged, why, unit)}."
 
 
-def _gain(findings: Findings, gain: Value, share: Share, judged: Verdict, why: str, unit: str) -> str:
+def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str) -> str:
     """Return what an inference changes outside, as the rest of a sentence. `why` explains a missing interval."""
     amount = points(abs(gain.mean), findings)
     shown = _shown(gain.mean)
@@ -188,20 +187,12 @@ def _gain(findings: Findings, gain: Value, share: Share, judged: Verdict, why: s
     if shown < 0:
         verb = "does not help: it costs" if gain.high < 0 else "costs"
         return f"{verb} {amount} at external sites{aside}"
-    if not share.known:
+    if judged.recovery is not Recovery.RECOVERS:
         return f"adds {amount} at external sites{aside}"
-    part = f"{share.text} of the external loss"
-    # a share above 100 % would read like a mistake
+    part = f"{amount} of the external loss"
     if shown > _shown(judged.loss.mean):
-        part = f"more than the external loss of {points(judged.loss.mean, findings)}"
-    return f"recovers {part}: +{amount}, {around}"
-
-
-def _share(findings: Findings, condition: Condition, key: str, judged: Verdict) -> Share:
-    """Return the share of the external loss that an inference recovers; none where the verdict sees no loss."""
-    if judged.word is not Word.LOSES:
-        return Share(why=DASH)
-    return findings.recovered(condition, key, findings.averaged)
+        part = f"more than the external loss of {points(judged.loss.mean, findings)}: +{amount}"
+    return f"recovers {part}, {around}"
 
 
 def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[str]:

@@ -171,7 +171,9 @@ def _overview_row(
     if inside and outside:
         gap = findings.gap(condition, key)
         row.append(Cell("Gap", spread(gap, findings.headline, sign=True), gap))
-        row.append(Cell(LOSS_RECOVERED, findings.recovered(condition, key).text))
+        recovered = findings.recovered(condition, key)
+        text = recovered.why or spread(recovered.gain, findings.headline, sign=True)
+        row.append(Cell(LOSS_RECOVERED, text, recovered.gain))
     return row
 
 
@@ -187,7 +189,7 @@ def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
         caption += ", a dash where internal sites have no test samples"
     if both and findings.baseline and findings.others():
         caption += (
-            f". {LOSS_RECOVERED}: gain at external sites, in percent of the gap with "
+            f". {LOSS_RECOVERED}: gain at external sites, where it is sure and so is the gap with "
             f"{findings.name(findings.baseline)}; gains at internal sites do not count in it, so the gap may shrink by "
             "less, or grow"
         )

@@ -28,9 +28,9 @@ COLLAPSE = (
     "that, and their entropy then looks best."
 )
 RECOVERED = (
-    "What an inference adds to the external mean, in percent of the gap with training statistics. It is not the "
-    "share by which the gap shrinks: where an inference changes the internal mean too, that is less or more. It is "
-    "given only for a gap whose interval excludes zero."
+    "What an inference adds to the external mean, in units of the headline metric. The gap may shrink by less or more, "
+    "where an inference changes the internal mean too. It is given where the intervals of the gap with training "
+    "statistics and of the gain exclude zero."
 )
 OPTIMISERS = {"sgd": "Stochastic gradient descent (SGD)", "adam": "Adam", "adamw": "AdamW"}
 BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
