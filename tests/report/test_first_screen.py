@@ -246,6 +246,35 @@ def test_long_names_of_hospitals_leave_room_for_all_words(tmp_path: Path, monkey
         assert "University Hospi" in picture.svg("a")
 
 
+def test_each_row_marks_its_own_commonest_class(tmp_path: Path) -> None:
+    """At centre1 seven of eight images have class 1, so that always giving it reaches more there than at home."""
+
+    def mostly_one(table: pd.DataFrame) -> pd.DataFrame:
+        at = table["site"] == "centre1"
+        return table.assign(label=table["label"].where(~at | (np.arange(len(table)) % 8 == 0), 1))
+
+    plan, paths = summarised(tmp_path, lambda *_: 0.9, change=mostly_one, **ONE)
+    found = results.load(plan, paths)
+    told = answer(found.findings)
+    assert told.condition
+    rows = forest._rows(found.findings, found.controls, told.condition, "patients")
+    expected = {}
+    for row in rows:
+        value = found.findings.value(told.condition, row.role, row.site, "source")
+        expected[row.site] = {round(100 * value.chance, 6), round(100 * value.majority, 6)}
+    assert max(expected["centre1"]) > max(expected["centre0"]) + 20
+    figure = Figure()
+    axes = figure.subplots()
+    forest._levels(axes, rows, found.findings, {})
+    marks: dict[int, set[float]] = {}
+    for line in axes.get_lines():
+        if line.get_linestyle() == ":":
+            (x, _), (low, high) = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+            assert high - low < 1, "within its row"
+            marks.setdefault(round((low + high) / 2), set()).add(round(float(x), 6))
+    assert marks == {y: expected[row.site] for y, row in enumerate(rows)}
+
+
 def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.8, margin=0.1)
     for svg in page._forests(found, answer(found.findings), judged(found), "patients"):

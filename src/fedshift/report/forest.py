@@ -25,6 +25,8 @@ NAMES = 24
 """Letters of name and patients that the narrow picture has room for; with longer ones, numbers are in brackets."""
 LONGEST = 43
 """Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
+HALF = 0.4
+"""Half the height of the marks of a row, whose rows are 1 apart."""
 MODEL, CONTROL = "the trained model", "control"
 ADAPTED, MARGIN = "adapted with the hospital's own unlabelled images", "margin: largest loss accepted"
 
@@ -118,7 +120,7 @@ def forest(
     def paint(figure: Any) -> None:
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
         panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        _levels(panels[0], rows, findings, condition, labels)
+        _levels(panels[0], rows, findings, labels)
         panels[0].set_yticks(range(len(rows)), names)
         panels[0].set_title(textwrap.fill(below, letters), fontsize=6.5, weight="normal", pad=12)
         if with_loss:
@@ -179,8 +181,9 @@ def _rows(findings: Findings, controls: Controls, condition: Condition, unit: st
             plain = _level(findings, one, key, role, site)
             if not plain.known:
                 continue
-            people = findings.value(one, role, site, key).patients
-            patients = int(people) if people > 0 else 0
+            summary = findings.value(one, role, site, key)
+            plain = plain._replace(chance=summary.chance, majority=summary.majority)
+            patients = int(summary.patients) if summary.patients > 0 else 0
             adapted_value = _level(findings, one, adapted, role, site) if adapted else Value()
             control = controls.level(one.run.partition_id, role, site) if controls else Value()
             rows.append(Row(site, patients, unit, role, plain, adapted_value, control))
@@ -200,8 +203,8 @@ def _level(findings: Findings, condition: Condition, key: str, role: str, site: 
     return level if level.known else findings.value(condition, role, site, key)
 
 
-def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition, labels: dict[str, str]) -> None:
-    """Draw a line for each site: interval and mean of the model, mean when adapted, and the control."""
+def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, str]) -> None:
+    """Draw a line for each site: intervals and means of the model, means when adapted and of the control, and marks."""
     scale = 100.0 if findings.headline.percent else 1.0
     for y, row in enumerate(rows):
         looks: list[tuple[Value, dict[str, Any], float]] = [
@@ -220,17 +223,18 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, condition: Condition
     for key, (marker, colour) in marks.items():
         if key in labels:
             axes.plot([], [], linestyle="none", marker=marker, color=colour, label=labels[key])
-    blind = findings.blind(condition, findings.level_inference(condition), "external")
-    if math.isnan(blind.chance):
-        blind = findings.blind(condition, findings.level_inference(condition), "internal")
+    blind = [row for row in rows if not math.isnan(row.plain.chance)]
+    for y, row in enumerate(rows):
+        # the share of the commonest class is another one in each hospital
+        for level in {row.plain.chance, row.plain.majority} if row in blind else ():
+            axes.plot([scale * level] * 2, [y - HALF, y + HALF], color=INK, linewidth=0.8, linestyle=":")
     names: dict[float, list[str]] = {}
-    for level, name in ((blind.chance, "guess"), (blind.majority, "commonest class")):
-        if not math.isnan(level):
+    for row in blind[:1]:
+        for level, name in ((row.plain.chance, "guess"), (row.plain.majority, "commonest class")):
             names.setdefault(level, []).append(name)
     # two names stand on either side of their two lines, so that they never overlap
     sides = ("right", "left") if len(names) > 1 else ("center",)
     for (level, known), side in zip(sorted(names.items()), sides, strict=False):
-        axes.axvline(scale * level, color=INK, linewidth=0.8, linestyle=":")
         _name(axes, ", ".join(known), scale * level, side)
     internal = sum(row.role == "internal" for row in rows)
     if 0 < internal < len(rows):
