@@ -123,7 +123,7 @@ faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py # processor time, in which threads that wait would count
 
-coverage: $(STAMP) ## simulate how often intervals and verdicts are right, and write the tables into docs/verdicts.md
+coverage: $(STAMP) ## simulate how often intervals and verdicts are right, and write the tables into docs/coverage.md
 	@$(BIN)/python benchmarks/simulated.py --write
 
 gpu: $(STAMP)    ## on a GPU: right numbers, speed over a bare loop, hours of studies; within 7 minutes (PART=..., MINUTES=...)
