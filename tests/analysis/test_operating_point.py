@@ -160,6 +160,17 @@ def test_other_validation_patients_would_choose_another_threshold() -> None:
     assert moved[1] == 1.0
 
 
+def test_few_patients_are_left_out_one_by_one() -> None:
+    """All positive samples must be found: without the one at 0.3 the threshold is 0.5. Two samples are of one patient.
+
+    The sensitivity outside is 0.8 at 0.5 and 1 at 0.3, four times: its variance is 4 / 5 of 0.032.
+    """
+    positive, people = np.array([0, 0, 0, 1, 1, 1]) == 1, np.array([4, 4, 0, 1, 2, 3])
+    without = op.chosen_without(Threshold(sensitivity=0.9), positive, np.array([0.1, 0.2, 0.6, 0.3, 0.5, 0.9]), people)
+    assert without.tolist() == [0.3, 0.3, 0.5, 0.3, 0.3]
+    assert (op.choice(OUTSIDE, AWAY, without)[:, 0] ** 2).sum() == pytest.approx(4 / 5 * 0.032)
+
+
 def test_a_fixed_threshold_is_not_chosen_by_patients() -> None:
     without = op.chosen_without(Threshold(value=0.5), AT_HOME, HOME, np.arange(15))
     assert len(without) == 0 and op.choice(OUTSIDE, AWAY, without).shape == (0, 6)

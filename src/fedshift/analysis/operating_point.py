@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ DRIFTS = ("sensitivity", "specificity")
 VALIDATION = "validation"
 """The role of the validation samples of all internal sites together."""
 GROUPS = 10
-"""The groups of validation patients without each of which a threshold is chosen again."""
+"""The most groups of validation patients without each of which a threshold is chosen again."""
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", *INFERENCE),
     *("run", "seed", "rule", "positive", "threshold", "patients", "samples", *COUNTS),
@@ -115,10 +116,10 @@ def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
 
 
 def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, people: np.ndarray) -> np.ndarray:
-    """Return the thresholds (GROUPS,) that a rule chooses from samples (n,) without each of GROUPS groups of patients.
+    """Return the thresholds (groups,) that a rule chooses from samples (n,) without each group of patients in turn.
 
-    Each patient is in one group, and groups have equally many patients with a positive sample, to one. A rule that
-    needs no data has no such thresholds: (0,).
+    There are GROUPS groups, or as many as patients. Each patient is in one of them, and groups have equally many
+    patients with a positive sample, to one. A rule that needs no data has no such thresholds: (0,).
     """
     if rule.value is not None:
         return np.empty(0)
@@ -126,7 +127,7 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
     _, people = np.unique(people, return_inverse=True)
     group = np.empty(people.max(initial=-1) + 1, dtype=int)
     group[np.argsort(np.bincount(people, positive) > 0, kind="stable")] = np.arange(len(group)) % GROUPS
-    kept = [group[people] != g for g in range(GROUPS)]
+    kept = [group[people] != g for g in range(min(GROUPS, len(group)))]
     return np.array([choose(rule, positive[rows], score[rows]) for rows in kept])
 
 
@@ -186,7 +187,8 @@ def bounds(
         ]
         rate = estimates.over_trainings(trainings)
         if choices is not None and choices.size and rate.parts:
-            chosen = estimates.Part(choices[..., k], 0, GROUPS, GROUPS - 1.0)
+            size = min(choices.shape[1], GROUPS)
+            chosen = estimates.Part(choices[..., k], 0, size, size - 1.0)
             rate = replace(rate, parts={**rate.parts, ("", VALIDATION): chosen})
         low, high, *_ = rate.bounded((0.0, 1.0))
         out.append((low, high))
@@ -391,12 +393,14 @@ def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarr
     Trainings on one fold have the same validation patients. Those of another fold have others, who count 0 in them.
     """
     homes = [training.places[VALIDATION, ALL].patient.tobytes() for training in trainings]
-    blocks = [*dict.fromkeys(homes)]
-    found = [choice(one.places[place].positive, one.places[place].score, one.without) for one in trainings]
-    out = np.zeros((len(found), len(blocks), *found[0].shape))
-    for n, (home, one) in enumerate(zip(homes, found, strict=True)):
-        out[n, blocks.index(home)] = one
-    return out.reshape(len(found), -1, len(RATES))
+    sizes = {home: len(training.without) for home, training in zip(homes, trainings, strict=True)}
+    ends = dict(zip(sizes, itertools.accumulate(sizes.values()), strict=True))
+    out = np.zeros((len(trainings), sum(sizes.values()), len(RATES)))
+    for row, home, one in zip(out, homes, trainings, strict=True):
+        row[ends[home] - sizes[home] : ends[home]] = choice(
+            one.places[place].positive, one.places[place].score, one.without
+        )
+    return out
 
 
 def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
