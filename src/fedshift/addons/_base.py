@@ -68,8 +68,19 @@ class Addon(Plugin):
 
 
 def home_names(addon: Addon | None, algorithm: Algorithm, model: nn.Module) -> set[str]:
-    """Return the names of all parameters that never leave a client: of the add-on and of the algorithm's layers."""
-    return {*(addon.stays(model) if addon else ()), *algorithm.stays(model)}
+    """Return the names of all parameters that never leave a client: of the add-on and of the algorithm's layers.
+
+    Raises UserError for a name of no parameter.
+    """
+    known = {name for name, _ in model.named_parameters()}
+    names = dict[str, str]()
+    for plugin in filter(None, (addon, algorithm)):
+        names |= dict.fromkeys(plugin.stays(model), f"{plugin.name}.stays")
+    for name, hook in names.items():
+        if name not in known:
+            problem = f"names {name!r}, which is no parameter of the network"
+            raise UserError(hook, problem, "give names of model.named_parameters()")
+    return set(names)
 
 
 def extended(plugin: Addon | Algorithm | None, model: nn.Module, seed: int) -> nn.Module:

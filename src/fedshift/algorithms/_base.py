@@ -406,6 +406,9 @@ class Algorithm(Plugin):
 
     def stays(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that the layer policy keeps at the clients."""
+        if self.layers not in LAYERS:
+            problem = f"names the unknown layer policy {self.layers!r}"
+            raise UserError(f"{self.name}.layers", problem, did_you_mean(self.layers, LAYERS))
         return LAYERS[self.layers].stays(model)
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:

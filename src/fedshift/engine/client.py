@@ -102,7 +102,20 @@ def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algori
     if by_size:
         total = sum(sizes)
         shares = [size / total for size in sizes]
-    return [Member(*row) for row in zip(names, shares, algorithm.weights(shares), strict=True)]
+    weights = whole(f"{algorithm.name}.weights", algorithm.weights(shares), len(shares))
+    return [Member(*row) for row in zip(names, shares, weights, strict=True)]
+
+
+def whole(hook: str, weights: Sequence[float], clients: int) -> Sequence[float]:
+    """Return the weights in a mean over clients. Raises UserError unless each client has one and the sum is 1."""
+    if len(weights) != clients:
+        raise UserError(hook, f"gives {len(weights)} weights", f"return one for each of the {clients} clients")
+    # Weights that were computed in float32 miss 1 by less than this. NaN is refused, too.
+    if not abs(sum(weights) - 1) <= 1e-4:
+        raise UserError(
+            hook, f"gives weights whose sum is {sum(weights):.6g}", "divide them by their sum, so that it is 1"
+        )
+    return weights
 
 
 def open_clients(

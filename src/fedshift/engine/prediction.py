@@ -47,15 +47,36 @@ def site_predictor(
     place = batches if isinstance(batches, Site) else Site(batches)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     with arithmetic(device, deterministic=deterministic), keyed("test time", device=device), ExitStack() as site:
-        with torch.set_grad_enabled(inference.gradients):
+        with _gradients(inference):
             network, restored = task.by_sample(copy.deepcopy(model).eval())
             predict = site.enter_context(inference.on_site(network, place))
 
         def logits(x: Tensor) -> Tensor:
-            with torch.set_grad_enabled(inference.gradients):
-                return restored(predict(x).detach())
+            with _gradients(inference):
+                answer = predict(x)
+            if not isinstance(answer, Tensor):
+                problem = f"answers with a {type(answer).__name__}"
+                raise UserError(
+                    f"inference {inference.name}", problem, "yield a function that returns a tensor of logits"
+                )
+            return restored(answer.detach())
 
         yield logits
+
+
+@contextmanager
+def _gradients(inference: Inference) -> Iterator[None]:
+    """Record gradients in the block if an inference asks for them. Raises UserError if it needs them and does not ask."""
+    try:
+        with torch.set_grad_enabled(inference.gradients):
+            yield
+    except RuntimeError as error:
+        if inference.gradients or "does not require grad" not in str(error):
+            raise
+        where = f"inference {inference.name}"
+        raise UserError(
+            where, "takes gradients, and none are recorded", "say `gradients = True` in its class"
+        ) from error
 
 
 def class_probabilities(logits: Tensor, y: Tensor) -> Tensor:
@@ -169,7 +190,7 @@ def client_answer(
 
     place = next((p.device for p in model.parameters()), torch.device("cpu"))
     exact = arithmetic(place, deterministic=deterministic)
-    with exact, keyed("at client", device=place), torch.set_grad_enabled(inference.gradients):
+    with exact, keyed("at client", device=place), _gradients(inference):
         network, _ = task.by_sample(copy.deepcopy(model).eval())
         return inference.at_client(network, batches).detach().cpu()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from ..algorithms import Algorithm, Mean, Training
+from .client import whole
 from .local_training import Assignment
 from .round_state import RoundState
 from .running_variance import RunningVariances
@@ -60,7 +61,9 @@ class ServerRound:
     def _weigh(self) -> None:
         server = self.rounds.server
         shares = [self.rounds.clients[k].weight / server.participation for k in self.participants]
-        self.weights = dict(zip(self.participants, self.algorithm.round_weights(server, shares), strict=True))
+        weights = self.algorithm.round_weights(server, shares)
+        weights = whole(f"{self.algorithm.name}.round_weights", weights, len(shares))
+        self.weights = dict(zip(self.participants, weights, strict=True))
 
     def assignment(self, position: int) -> Assignment:
         """Return what one client needs to know for its local training."""
