@@ -100,7 +100,7 @@ WRONG = {
     ),
     "A11 NumPy's generator": (
         (LAST, f"{LAST}        import numpy as np\n\n        server.params.add_(0.01 * np.random.normal())\n"),
-        "it drew from NumPy's global generator",
+        "it changes NumPy's global generator: draw from",
     ),
     "A13 a generator of one state": (
         (BEGIN, f"        import torch\n\n        torch.manual_seed(0)\n{BEGIN}"),
@@ -238,7 +238,7 @@ WRONG_ADDONS = {
     "B03 the loss alone": ((RETURN, RETURN.replace(", logits\n", "\n")), "loss must return two tensors"),
     "B04 NumPy's generator": (
         (LOGITS, f"        import numpy as np\n\n{LOGITS}        logits = logits * np.random.uniform(0.9, 1.1)\n"),
-        "it drew from NumPy's global generator",
+        "it changes NumPy's global generator: draw from",
     ),
     "B06 a count in a module global": (
         (

@@ -14,9 +14,20 @@ from ..core.registry import discover
 from ..core.rng import keyed
 from ..engine.federation import Federation
 from ..engine.specification import Specification
-from .algorithms import MASKS, SETTINGS, alike, federation, learns, outlining
-from .case import Case, made, numeric, others, require, variants
-from .fixtures import CLASSES, clients, differing, network
+from .algorithms import (
+    MASKS,
+    SETTINGS,
+    alike,
+    federation,
+    layers_from_the_seed,
+    learns,
+    loss_is_a_mean,
+    moves,
+    outlining,
+    weighs_classes,
+)
+from .case import Case, made, numeric, others, reading, require, variants
+from .fixtures import CLASSES, clients, differing, network, require_alone
 from .hooks import watched
 
 Kind = type[Addon]
@@ -29,6 +40,10 @@ COLOURED = (3, 16, 16)
 
 def cases(cls: Kind) -> Iterator[Case]:
     """Yield what add-ons must satisfy."""
+    yield Case("its own layers start from the seed alone", partial(layers_from_the_seed, cls))
+    build = partial(federation, discover("algorithm")["fedavg"], addon=made(cls))  # type: ignore[arg-type]
+    yield Case("its loss is a mean over the images of a batch", partial(loss_is_a_mean, cls, build))
+    yield Case("weights of classes change what it trains, or it refuses them", partial(weighs, cls))
     for algorithm in ALGORITHMS:
         for bn in ("aggregated", "local"):
             title = f"it learns, resumes, and the order of clients makes no difference: {algorithm}, bn {bn}"
@@ -45,7 +60,8 @@ def trains(cls: Kind, algorithm: str, bn: str) -> None:
     """Check the training of an algorithm with the add-on; see `algorithms.learns`."""
     method: Any = discover("algorithm")[algorithm]
     with watched(cls):
-        learns(lambda names: federation(method, bn, names=names, addon=made(cls)))
+        trained = learns(lambda names: federation(method, bn, names=names, addon=made(cls)))
+    moves(trained, extended(made(cls), network(), seed=1), bn)
 
 
 def learns_masks(cls: Kind) -> None:
@@ -56,14 +72,16 @@ def learns_masks(cls: Kind) -> None:
 
 
 def answers(cls: Kind) -> None:
-    """Check that heads start from the seed alone, and add nothing to the logits' shape."""
-    addon = made(cls)
-    model, again = (extended(addon, network(), seed=1).eval() for _ in range(2))
-    changed = differing(model.state_dict(), again.state_dict())
-    require(not changed, f"its layers must start from the seed alone: {changed}")
-    unknown = set(addon.stays(model)) - {name for name, _ in model.named_parameters()}
-    require(not unknown, f"`stays` names tensors that are not parameters: {sorted(unknown)}")
-    require(model(clients()["a"][0][:2]).shape == (2, CLASSES), "it changes the shape of the logits")
+    """Check the shape of the logits, and that an image has the same ones in any batch."""
+    model = extended(made(cls), network(), seed=1).eval()
+    x = clients()["a"][0]
+    require(model(x[:2]).shape == (2, CLASSES), "it changes the shape of the logits")
+    require_alone(model, x)
+
+
+def weighs(cls: Kind) -> None:
+    """Check that weights of classes change training with the add-on; see `algorithms.weighs_classes`."""
+    weighs_classes(discover("algorithm")["fedavg"], addon=made(cls))  # type: ignore[arg-type]
 
 
 def _fedavg(addon: Addon | None) -> Federation:
@@ -85,5 +103,7 @@ def differs(cls: Kind) -> None:
 def setting_matters(cls: Kind, field: str) -> None:
     """Check that another value of a numeric setting changes a bit, if one can be set alone."""
     pairs = [(plugin, changed) for plugin in variants(made(cls)) for changed in others(plugin, field)]
-    same = all(alike(_fedavg(plugin), _fedavg(changed)) for plugin, changed in pairs)
-    require(not pairs or not same, f"no bit changes with {field}: nothing reads it")
+    read = set[str]()
+    with reading(cls, read):
+        same = all(alike(_fedavg(plugin), _fedavg(changed)) for plugin, changed in pairs)
+    require(not pairs or not same or field in read, f"no bit changes with {field}: nothing reads it")

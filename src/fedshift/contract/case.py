@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
+import random
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
+from unittest import mock
 
 import numpy as np
 import torch
+from matplotlib._pylab_helpers import Gcf
 from pydantic import ValidationError
 
 from ..core.errors import UserError
@@ -86,61 +92,99 @@ def others(plugin: Plugin, field: str) -> Iterator[Any]:
                 yield build(plugin.kind, plugin.spec() | {field: changed})
 
 
-class Generators:
-    """The global random generators as they are now."""
+@contextlib.contextmanager
+def reading(cls: type[Plugin], read: set[str]) -> Iterator[None]:
+    """Add the names of all attributes that are read in the block from plug-ins of a class."""
 
-    def __init__(self) -> None:
-        self.torch = torch.random.get_rng_state()
-        self.numpy = _numpy_state()
+    def watching(plugin: Plugin, name: str) -> Any:
+        read.add(name)
+        return object.__getattribute__(plugin, name)
 
-    def require_unchanged(self) -> None:
-        """Raise Broken if anything was drawn from a global generator since."""
-        require(torch.equal(torch.random.get_rng_state(), self.torch), "it drew from torch's global generator")
-        require(_numpy_state() == self.numpy, "it drew from NumPy's global generator")
+    with mock.patch.object(cls, "__getattribute__", watching):
+        yield
 
 
-def _numpy_state() -> bytes:
-    # The position counts, too: few draws leave the words of the state as they were.
-    return pickle.dumps(np.random.get_state())  # noqa: NPY002
+_GENERATOR = "draw from the generator that is given, or from fedshift.core.rng, since no seed of a study sets this one"
+_LEFT = "set it back, since everything that runs later would be affected"
+PROCESS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], str]] = {
+    "torch's global generator": (
+        lambda: torch.random.get_rng_state().numpy(),
+        lambda state: torch.random.set_rng_state(torch.from_numpy(state)),
+        _GENERATOR,
+    ),
+    "NumPy's global generator": (np.random.get_state, np.random.set_state, _GENERATOR),
+    "Python's global generator": (random.getstate, random.setstate, _GENERATOR),
+    "torch's recording of gradients": (torch.is_grad_enabled, torch.set_grad_enabled, _LEFT),
+    "torch's default type of floats": (torch.get_default_dtype, torch.set_default_dtype, _LEFT),
+    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads, _LEFT),
+    "NumPy's handling of errors": (np.geterr, lambda modes: np.seterr(**modes), _LEFT),
+    "the figures that pyplot holds open": (
+        lambda: list(Gcf.figs),
+        lambda _: Gcf.destroy_all(),
+        "close them, or paint on the figure that `picture` gives",
+    ),
+}
+"""What all code of a process shares, how it is read and set back, and what a plug-in that changes it should do."""
 
 
 def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
-    """Run a check. Raises Broken if the plug-in keeps anything in its file or class, or draws from NumPy's generator.
+    """Run a check in an empty working folder.
 
-    Such a fault is the cause of others, so it is reported in their place.
+    Raises Broken if the plug-in keeps anything in its file or class, changes what all code of the process shares, or
+    writes into the working folder. Such a fault is the cause of others, so it is reported in their place.
     """
-    before = _kept(cls)
-    generator = _numpy_state()
+    kept = _kept(cls)
+    # The position of a generator counts, too: few draws leave the words of its state as they were.
+    shared = {name: pickle.dumps(read()) for name, (read, _, _) in PROCESS.items()}
     cause: Exception | None = None
-    try:
-        check()
-    except Exception as error:
-        cause = error
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.chdir(folder):
+            try:
+                check()
+            except Exception as error:
+                cause = error
+        written = sorted(file.name for file in Path(folder).iterdir())
     after = _kept(cls)
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    changed = sorted(name for name in kept.keys() | after.keys() if kept.get(name) != after.get(name))
+    for name, (read, restore, remedy) in PROCESS.items():
+        if pickle.dumps(read()) != shared[name]:
+            restore(pickle.loads(shared[name]))
+            raise Broken(f"it changes {name}: {remedy}") from cause
     if changed:
         words = (
             "so a run depends on those before it in the same process; keep tensors in the state that hooks are given"
         )
         raise Broken(f"it changes {', '.join(changed)} of its file, {words}") from cause
-    if _numpy_state() != generator:
-        raise Broken("it drew from NumPy's global generator, which no seed of a study sets") from cause
+    if written:
+        raise Broken(f"it writes {', '.join(written)} into the working folder, where runs meet: write no file")
     if isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "frozen_instance":
-        name = cause.errors()[0]["loc"][0]
-        raise Broken(
-            f"it sets self.{name}, and a plug-in never changes; keep tensors in the state that hooks are given"
-        )
+        words = "and a plug-in never changes; keep tensors in the state that hooks are given"
+        raise Broken(f"it sets self.{cause.errors()[0]['loc'][0]}, {words}")
     if cause is not None:
         raise cause
 
 
+def own_classes(cls: type[Plugin]) -> list[type]:
+    """Return the classes that a plug-in's file defines."""
+    return [c for c in vars(sys.modules[cls.__module__]).values() if _is_own(c, cls) and inspect.isclass(c)]
+
+
+def _is_own(thing: object, cls: type[Plugin]) -> bool:
+    return getattr(thing, "__module__", None) == cls.__module__
+
+
 def _kept(cls: type[Plugin]) -> dict[str, bytes]:
-    """Return the values that a plug-in's file and class hold, by name, as bytes."""
+    """Return the values that a plug-in's file, classes and functions hold, by name, as bytes."""
     kept = {}
-    for name, value in {**vars(sys.modules[cls.__module__]), **vars(cls)}.items():
-        if not name.startswith(("__", "_abc_", "model_")) and not callable(value):
-            try:
-                kept[name] = pickle.dumps(value)
-            except (pickle.PicklingError, TypeError, AttributeError):
+    places = {"": vars(sys.modules[cls.__module__])} | {f"{c.__name__}.": vars(c) for c in own_classes(cls)}
+    for place, values in places.items():
+        for name, value in values.items():
+            if name.startswith(("__", "_abc_", "model_")) or inspect.isclass(value):
                 continue
+            held = value
+            if inspect.isfunction(value):
+                # Default arguments and attributes of a function last as long as the function.
+                held = (value.__defaults__, value.__kwdefaults__, vars(value)) if _is_own(value, cls) else None
+            with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
+                kept[place * (place != f"{cls.__name__}.") + name] = pickle.dumps(held)
     return kept

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from os import listdir, scandir
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pandas as pd
 
 from ..datasets import Dataset
 from .case import Case, made, require
 
 SMALL: dict[str, dict[str, Any]] = {"camelyon17": {"patches": 40}, "digits_five": {"images": 10}}
 """Settings of known datasets that make their miniatures small; others are drawn with their defaults."""
+MOST = 100
+"""Images of a miniature that are read, about."""
 Kind = type[Dataset]
 
 
@@ -22,6 +28,29 @@ def cases(cls: Kind) -> Iterator[Case]:
     """Yield what datasets must satisfy."""
     yield Case("it says where it is from", partial(says_where_it_is_from, cls))
     yield Case("its miniature is read as documented", partial(miniature_is_read, cls))
+
+
+def _listed_backwards(place: Any = ".") -> list[str]:
+    return listdir(place)[::-1]  # noqa: PTH208 - it stands for that function
+
+
+class _Backwards(Iterator[Any]):
+    """The entries of a folder in the opposite order, as another file system may list them."""
+
+    def __init__(self, place: Any = ".") -> None:
+        with scandir(place) as entries:
+            self._entries = iter([*entries][::-1])
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Backwards:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Hold nothing open."""
+
+    close = __exit__
 
 
 def says_where_it_is_from(cls: Kind) -> None:
@@ -50,17 +79,56 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
         require((one / file).read_bytes() == (two / file).read_bytes(), f"its miniature has other bytes in {file}")
     opened = dataset.open(one)
     samples = opened.samples
+    with mock.patch("os.scandir", _Backwards), mock.patch("os.listdir", _listed_backwards):
+        again = dataset.open(one).samples
+    words = (
+        "the table differs where the system lists files in another order, or each time; sort files, and draw nothing"
+    )
+    require(samples.equals(again), words)
+    require(len(dataset.examine(one).samples) == len(samples), "examine finds other samples than open")
+    written = {f.relative_to(one) for f in one.rglob("*") if f.is_file()}.difference(files)
+    require(not written, f"open writes {sorted(map(str, written))} into the raw folder, which may be read-only")
     require(bool(samples["sample"].is_unique), "names of samples are there twice")
+    whole = samples["label"].dtype.kind in "iu"
+    require(whole, f"labels are {samples['label'].dtype}, and must be whole numbers (int)")
     require(bool(samples["label"].between(0, len(dataset.classes) - 1).all()), "a label is not the number of a class")
     require(bool(samples["site"].value_counts().min() > 1), "a site has a single sample")
     require("patient" in samples, "the table of samples has no column patient")
+    for column in ("sample", "site", "patient"):
+        wrong = [v for v in samples[column] if not isinstance(v, str) and not (column == "patient" and pd.isna(v))]
+        require(not wrong, f"{column} must be text, and holds {wrong[:1]!r}")
+    absent = set(range(len(dataset.classes))) - set(samples["label"])
+    require(
+        not absent or opened.mask is not None, f"no sample has the class {absent and dataset.classes[min(absent)]!r}"
+    )
+    missing = set(opened.further) - set(samples)
+    require(not missing, f"`further` names columns that are not there: {sorted(missing)}")
     # Images are read in any order, by several threads, and again after a kill.
     first = opened.image(0).copy()
     form = (first.dtype, first.ndim)
     require(form in ((np.dtype(np.uint8), 3), (np.dtype(np.float32), 1)), f"an image is {form[0]} of {form[1]} axes")
     require(np.array_equal(opened.image(0), first), "an image differs when it is read again")
-    shapes = {opened.image(i).shape for i in (0, len(samples) // 2, len(samples) - 1)}
+    rows = range(0, len(samples), len(samples) // MOST + 1)
+    held = [(image, image.copy()) for image in map(opened.image, rows)]
+    overwritten = any(not np.array_equal(image, copy) for image, copy in held)
+    require(not overwritten, "an image changes when another is read; give each an array of its own")
+    shapes = {image.shape for image, _ in held}
     require(shapes == {first.shape}, f"its images have several shapes: {sorted(shapes)}")
+    words = f"all grey levels of {len(held)} images lie from 0 to 1, of 255; scale them before they become uint8"
+    require(first.dtype != np.uint8 or max(int(image.max()) for image, _ in held) > 1, words)
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(opened.image, rows))
+    same = all(np.array_equal(image, copy) for image, (_, copy) in zip(together, held, strict=True))
+    require(same, "several threads read other images than one; share no place of reading between calls of `image`")
+    if dataset.has_masks:
+        require(opened.mask is not None, "`has_masks` is true, and `Opened` has no mask")
+        assert opened.mask is not None
+        for mask, (image, _) in zip(map(opened.mask, rows), held, strict=True):
+            fits = mask.dtype == np.uint8 and mask.shape == image.shape[:2]
+            words = f"a mask is {mask.dtype} of shape {mask.shape}, and must be uint8 of the shape of its image"
+            require(fits, f"{words}, {image.shape[:2]}")
+            words = f"a mask holds {int(mask.max())}, and there are {len(dataset.classes)} classes, from 0"
+            require(int(mask.max()) < len(dataset.classes), words)
     if dataset.shape:
         expected = (*dataset.shape[1:], dataset.shape[0])
         require(first.shape == expected, f"an image has the shape {first.shape}, and `shape` says {expected}")

@@ -23,6 +23,9 @@ def cases(cls: type[Plugin]) -> Iterator[Case]:
     yield Case("it is built from its name", partial(built_from_its_name, cls))
     yield Case("it says what it is", partial(described, cls))
     yield Case("its file holds one public class, and is imported quickly", partial(one_light_file, cls))
+    yield Case(
+        "its code asks for nothing that differs between machines or processes", partial(repeatable, cls), advice=True
+    )
     yield Case("its methods take what they are given", partial(takes_what_it_is_given, cls))
     yield Case("its settings survive as plain data", partial(plain, cls))
     yield Case("it cannot be changed", partial(frozen, cls))
@@ -71,6 +74,34 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             continue
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield from _imported(node)
+
+
+_SEEDS = "its seed is not that of the run; draw from the generator that is given, or from fedshift.core.rng"
+_CLOCK = "it differs each time"
+ELSEWHERE = {
+    **dict.fromkeys(("default_rng", "RandomState", "manual_seed"), _SEEDS),
+    **dict.fromkeys(("time", "now", "today", "uuid4", "urandom", "getpid"), _CLOCK),
+    "hash": "that of a text differs between processes; fedshift.core.digest.of does not",
+    "cuda": "a machine may have no such device; use .to(x) of a tensor that is given",
+}
+"""Calls whose results no seed of a study decides, by the last part of their names."""
+
+
+def repeatable(cls: type[Plugin]) -> None:
+    """Check the calls in its file by name: some faults show only in another process, or on another device."""
+    for call in _calls(ast.parse(inspect.getsource(sys.modules[cls.__module__]))):
+        name = ast.unparse(call.func)
+        reason = ELSEWHERE.get(name.rpartition(".")[2])
+        require(reason is None, f"line {call.lineno} calls {name}: {reason}")
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls of a file, but those that make the hash of an object, which no result depends on."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Call):
+            yield node
+        if not (isinstance(node, ast.FunctionDef) and node.name == "__hash__"):
+            yield from _calls(node)
 
 
 def takes_what_it_is_given(cls: type[Plugin]) -> None:

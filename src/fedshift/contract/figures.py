@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
+import pandas as pd
 
 from ..figures import Figure
 from ..figures._canvas import INK
-from .case import Case, made, require
+from .case import Broken, Case, made, require
 from .invented import made as results_of
 from .invented import moment, row
 
@@ -25,6 +27,22 @@ def cases(cls: Kind) -> Iterator[Case]:
     """Yield what figures must satisfy."""
     for problem in ("scores", "nothing", "lost sites", "undefined values"):
         yield Case(f"it is deterministic and draws any results: {problem}", partial(draws, cls, problem))
+
+
+def _costly(*arguments: object) -> Any:
+    raise Broken("its caption reads predictions or images, which takes long; do that in `draw`")
+
+
+def _require_harmless(figure: Figure, root: ElementTree.Element) -> None:
+    """Raise Broken for a script, for a link out of the page, and for images that the class does not tell of."""
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    require("script" not in tags, "it holds a script, and a page is looked at only")
+    links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href") and v[:1] != "#"]
+    away = [link[:40] for link in links if not link.startswith("data:")]
+    require(not away, f"it points out of the page, which is read without a network: {away}")
+    require(
+        "image" not in tags or figure.shows_images, "it shows images: say `shows_images = True`, so that pages know"
+    )
 
 
 def draws(cls: Kind, what: str) -> None:
@@ -42,14 +60,25 @@ def draws(cls: Kind, what: str) -> None:
         undefined = results.scores.assign(value=float("nan")), results.rounds.assign(loss=float("nan"))
         results = dataclasses.replace(results, scores=undefined[0], rounds=undefined[1])
     style = dict(matplotlib.rcParams)
+    before = results.scores.copy(), results.rounds.copy()
     text = figure.draw(results)
+    require(isinstance(text, str), f"it draws {type(text).__name__}, and must return the SVG as text")
+    same = all(map(pd.DataFrame.equals, before, (results.scores, results.rounds)))
+    require(same, "it changes the tables of `results`, which other figures read; work on a copy")
     require(dict(matplotlib.rcParams) == style, "it changes matplotlib.rcParams for the figures after it")
     words = "it draws other bytes the second time: draw from no random generator, and leave `results` unchanged"
     require(figure.draw(results) == text, words)
     # Parsed as XML: an unescaped name or an open tag raises here.
-    root = ElementTree.fromstring(text)
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise Broken(f"no XML ({error}); escape names by xml.sax.saxutils.escape, or draw by `picture`") from error
+    _require_harmless(figure, root)
     require(root.get("role") == "img", "its root needs role=img")
-    head = f"{figure.title}: {figure.caption(results)[:20]}"
+    costly: Any = dict.fromkeys(("images", "mistakes", "outlines", "cases", "curves"), _costly)
+    caption = figure.caption(dataclasses.replace(results, **costly))
+    require(isinstance(caption, str), f"its caption is a {type(caption).__name__}, and must be text")
+    head = f"{figure.title}: {caption[:20]}"
     require((root[0].text or "").startswith(head), f"its title must begin with {head!r}")
     require(bool(figure.title), "it needs a title")
     require("<b>" not in text, "markup in a name is not escaped")

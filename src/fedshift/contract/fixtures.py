@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .case import require
+
 SHAPE, CLASSES = (2, 6, 6), 3
 SIZES = {"a": 13, "b": 22, "c": 9}
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -111,6 +113,22 @@ def differing(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> list[str]
     return [
         k for k in sorted(one.keys() | two.keys()) if k not in one or k not in two or not torch.equal(one[k], two[k])
     ]
+
+
+def require_alone(answer: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """Raise Broken unless the answers to inputs (n, ...) are the same the second time, one by one and in another order.
+
+    They may differ by the rounding of sums, which depends on the size of a batch.
+    """
+    with torch.no_grad():
+        together = answer(x)
+        words = "the same images have other outputs the second time; keep in buffers what must last, and draw nothing"
+        require(torch.equal(answer(x), together), words)
+        words = "its outputs for an image depend on the others in the batch; use nothing of them in evaluation mode"
+        alone = torch.cat([answer(x[k : k + 1]) for k in range(len(x))])
+        least = float(together.abs().max()) * (1e-9 if x.dtype == torch.float64 else 1e-3)
+        for other in (alone, answer(x.flip(0)).flip(0)):
+            require(other.shape == together.shape and bool(((other - together).abs() <= least).all()), words)
 
 
 def fingerprint(model: nn.Module) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from ..data.samples import TensorSamples
 from ..engine.prediction import adapted_probabilities, client_answer, probabilities, site_predictor
 from ..inferences import Inference, Personalise, Site
 from ..tasks import CLASSIFICATION, Task
-from .case import Broken, Case, Generators, made, require
+from .case import Broken, Case, made, require
 from .fixtures import (
     CLASSES,
     FEATURES,
@@ -42,12 +42,17 @@ def cases(cls: Kind) -> Iterator[Case]:
             for title, fails in (("", False), (", after an error in the middle of a site", True)):
                 words = f"it leaves every bit of the model: {norm}, in {mode} mode{title}"
                 yield Case(words, partial(_unless_refused, norm, partial(leaves_the_model, cls, norm, train, fails)))
+        words = f"it predicts a last batch of one image: {norm}"
+        yield Case(words, partial(_unless_refused, norm, partial(predicts_one, cls, norm)))
         words = f"it predicts a site as if it were alone: {norm}"
         yield Case(words, partial(_unless_refused, norm, partial(predicts_alone, cls, norm)))
     if "segmentation" in cls.tasks:
         yield Case(
             "it predicts each pixel of a site as if the site were alone", partial(_refusable, predicts_pixels, cls)
         )
+    yield Case("neither stored order nor size of batches decide, unless it says so", partial(ignores_order, cls))
+    yield Case("dropout is off while it predicts", partial(drops_nothing, cls), advice=True)
+    yield Case("what internal sites compute for it has one length", partial(answers_alike, cls))
     yield Case("it differs from the network's own predictions", partial(differs, cls))
     yield Case("it says what scores need", partial(says_what_scores_need, cls))
 
@@ -94,10 +99,54 @@ def answers_logits(cls: Kind) -> None:
     with site_predictor(model, inference, site) as predict:
         for x in batches:
             logits = predict(x)
+            words = f"its logits are {logits.dtype}, and must have the precision of the network at least: {x.dtype}"
+            require(logits.dtype.itemsize >= x.dtype.itemsize, words)
             words = f"{len(x)} images must give logits of shape {(len(x), CLASSES)}, and give {tuple(logits.shape)}"
             require(logits.shape == (len(x), CLASSES), words)
             words = "it answers with probabilities; return logits, or logarithms of probabilities"
             require(not are_probabilities(logits), words)
+
+
+def predicts_one(cls: Kind, norm: str) -> None:
+    """Check a batch of 20 images and a last one of a single image."""
+    x, y = (part[:21] for part in images(norm)["b"])
+    internal = TensorSamples(*images(norm)["c"])
+    predicted = _predicted(cls, network(norm), TensorSamples(x, y), "b", internal, batch_size=20)
+    require(bool(np.isfinite(predicted).all()), "a probability is not finite if the last batch has a single image")
+
+
+def ignores_order(cls: Kind) -> None:
+    """Check that predictions do not depend on where images are stored, unless `order` shuffles them."""
+    if made(cls).uses_labels:
+        return
+    x, y = clients()["b"]
+    internal = TensorSamples(*clients()["c"])
+    sites = (TensorSamples(x, y), TensorSamples(x.flip(0), y.flip(0)))
+    here, there = (_predicted(cls, network(), site, "b", internal, order=None) for site in sites)
+    alike = np.allclose(here, there[::-1], rtol=1e-6, atol=1e-9)
+    words = (
+        "predictions depend on the stored order, which may be that of classes; declare `order: int | None = ORDERED`"
+    )
+    require(alike or made(cls).order is not None, words)
+    words = "predictions depend on the images of a batch, and `batches_matter` is False; leave it out"
+    require(alike or cls.batches_matter, words)
+
+
+def drops_nothing(cls: Kind) -> None:
+    """Check that a network with dropout predicts as the same network without."""
+    for norm in (*NORMS, VECTORS):
+        with contextlib.suppress(UserError):
+            one, other = (inferred(cls, network(norm, dropout), "b", norm) for dropout in (0.0, 0.5))
+            words = "dropout acts: train() turns on more than batch norm, for which `by_batch` is enough"
+            require(np.allclose(one, other), words)
+
+
+def answers_alike(cls: Kind) -> None:
+    """Check that what two internal sites compute are vectors of one length, which can be averaged."""
+    if cls.asks:
+        shapes = {tuple(client_answer(network(), TensorSamples(*clients()[k]), made(cls)).shape) for k in "bc"}
+        words = f"at_client must return a vector of one length at all sites, and returns the shapes {sorted(shapes)}"
+        require(len(shapes) == 1 and len(*shapes) == 1, words)
 
 
 def differs(cls: Kind) -> None:
@@ -122,10 +171,16 @@ def inferred(
 
 
 def _predicted(
-    cls: Kind, model: nn.Module, test: TensorSamples, client: str, internal: TensorSamples, task: Task = CLASSIFICATION
+    cls: Kind,
+    model: nn.Module,
+    test: TensorSamples,
+    client: str,
+    internal: TensorSamples,
+    task: Task = CLASSIFICATION,
+    **settings: Any,
 ) -> np.ndarray:
-    """Return the probabilities of a client's test samples in batches of 5, given samples of an internal site."""
-    inference = made(cls).model_copy(update={"batch_size": 5})
+    """Return the probabilities of a client's test samples, by default in batches of 5, given those of another site."""
+    inference = made(cls).model_copy(update={"batch_size": 5} | settings)
     answer = client_answer(model, internal, inference, task=task) if inference.asks else None
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
     if inference.uses_labels:
@@ -155,9 +210,9 @@ def predicts_pixels(cls: Kind) -> None:
 def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
     """Check tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
     model = network(norm, dropout=0.2).train(train)
-    model(images(norm)["a"][0]).sum().backward()
+    with torch.random.fork_rng(devices=[]):
+        model(images(norm)["a"][0]).sum().backward()
     before = fingerprint(model)
-    generators = Generators()
     # The third batch cannot be read, in the middle of the site.
     if fails:
         try:
@@ -170,7 +225,6 @@ def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
         require(bool(np.isfinite(inferred(cls, model, "b", norm)).all()), "a probability is not finite")
     require(fingerprint(model) == before, "the model is not as it was before")
     require(torch.is_grad_enabled(), "gradients stay switched off")
-    generators.require_unchanged()
 
 
 def predicts_alone(cls: Kind, norm: str) -> None:

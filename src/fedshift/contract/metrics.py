@@ -29,6 +29,8 @@ MASKS = {
     "sure and right": (np.array([1, 0]), np.array([_FOUND, _ABSENT])),
 }
 """What the task segmentation keeps of images with one structure."""
+LEAST_LIKE = 0.35
+"""Largest distance of the influences from the changes of the value, of which they are a first order, as a share."""
 EXAMPLES = {"classification": DEGENERATE, "segmentation": MASKS}
 Kind = type[Metric]
 
@@ -37,7 +39,9 @@ def cases(cls: Kind) -> Iterator[Case]:
     """Yield what metrics must satisfy."""
     for case in EXAMPLES[cls.tasks[0]]:
         yield Case(f"it is a number or NaN, and never infinite: {case}", partial(is_a_number, cls, case))
-    yield Case("the order of samples makes no difference", partial(ignores_order, cls))
+    for task in cls.tasks:
+        yield Case(f"neither order nor repetition of samples makes a difference: {task}", partial(is_a_mean, cls, task))
+        yield Case(f"its influence is how it changes with a sample: {task}", partial(knows_influence, cls, task))
     yield Case("it knows what is better", partial(knows_better, cls))
 
 
@@ -49,27 +53,67 @@ def is_a_number(cls: Kind, case: str) -> None:
     value = metric.value(label, probability)
     require(isinstance(value, float), f"its value is a {type(value).__name__} and no float")
     require(not math.isinf(value), "its value is infinite")
-    if metric.percent and not math.isnan(value):
-        require(0 <= value <= 1, f"it is shown in percent, and its value is {value}")
+    _require_within_ends(metric, "value", value)
     same = np.array_equal(label, examples[case][0]) and np.array_equal(probability, examples[case][1], equal_nan=True)
     require(same, "it changes its arguments")
 
 
-def ignores_order(cls: Kind) -> None:
-    """Check that shuffled samples have the same value, to 1e-6."""
+def _drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and predictions of 40 samples that are drawn at random."""
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 40)
-    probability = rng.dirichlet([1, 1], 40)
-    if "segmentation" in cls.tasks:
-        probability = rng.integers(0, 2, (40, 6)).astype(float)
-    shuffled = rng.permutation(40)
+    if task == "segmentation":
+        return label, rng.integers(0, 2, (40, 6)).astype(float)
+    return label, rng.dirichlet([1, 1], 40)
+
+
+def is_a_mean(cls: Kind, task: str) -> None:
+    """Check that shuffled samples, and samples that are all there twice, have the same value, within the ends."""
     metric = made(cls)
-    shuffled_value = metric.value(label[shuffled], probability[shuffled])
+    label, probability = _drawn(task)
     value = metric.value(label, probability)
-    require(
-        abs(shuffled_value - value) <= max(1e-6 * abs(value), 1e-12),
-        f"in another order its value is {shuffled_value} and not {value}",
-    )
+    words = {
+        "the second time": np.arange(40),
+        "in another order": np.random.default_rng(1).permutation(40),
+        "with each sample twice": np.tile(np.arange(40), 2),
+    }
+    for case, rows in words.items():
+        other = metric.value(label[rows], probability[rows])
+        # The same samples give the same bits. Sums in another order do not.
+        tolerance = max(1e-6 * abs(value), 1e-12) * (case != "the second time")
+        close = abs(other - value) <= tolerance or (math.isnan(value) and math.isnan(other))
+        require(close, f"{case} its value is {other} and not {value}")
+    _require_within_ends(metric, "value", value)
+    _require_within_ends(metric, "chance", metric.chance(np.array([0.75, 0.25])))
+    parts = metric.per_sample(label, probability)
+    if parts is not None and not np.isnan(parts).any():
+        words_of_mean = f"its value is {value}, and the mean of per_sample {parts.mean()}"
+        require(math.isclose(value, parts.mean(), rel_tol=1e-6), words_of_mean)
+
+
+def _require_within_ends(metric: Metric, name: str, number: float) -> None:
+    low, high = metric.ends
+    words = f"its {name} is {number}, and `percent`, `logit` and `least` say that it is from {low} to {high}"
+    require(math.isnan(number) or low <= number <= high, words)
+
+
+def knows_influence(cls: Kind, task: str) -> None:
+    """Check the influence against how the value changes if a sample is left out, and if it is there twice."""
+    metric = made(cls)
+    label, probability = _drawn(task)
+    influence = metric.influence(label, probability)
+    if influence is None:
+        return
+    said = np.nansum(influence.reshape(40, -1), 1)
+    rows = np.arange(40)
+    changes = [
+        [metric.value(label[kept], probability[kept]) for kept in (np.append(rows, k), np.delete(rows, k))]
+        for k in rows
+    ]
+    found = np.array([(twice - without) / 2 for twice, without in changes])
+    away = np.linalg.norm(said - found) / (np.linalg.norm(found) + 1e-12)
+    words = "for one sample more or less the value changes by {:.3g} on average, and influence says {:.3g}"
+    require(float(away) < LEAST_LIKE, words.format(np.abs(found).mean(), np.abs(said).mean()))
 
 
 def knows_better(cls: Kind) -> None:

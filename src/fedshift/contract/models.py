@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from functools import partial
 
 import torch
+from torch import nn
 
 from ..core.errors import UserError
 from ..core.registry import build
@@ -14,28 +16,49 @@ from ..engine.federation import Federation
 from ..engine.specification import Specification
 from ..models import Model, initialise
 from ..tasks import Task
-from .case import Broken, Case, Generators, made, require
-from .fixtures import BATCH_NORMS, CLASSES, are_probabilities, differing
+from .case import Broken, Case, made, require
+from .fixtures import BATCH_NORMS, CLASSES, are_probabilities, differing, require_alone
 
 SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
 """Inputs that a model is offered; it is tested on the first that it takes."""
+OTHERS = ((3, 32, 48), (1, 28, 28))
+"""Further inputs, of images that are not square and of one channel, which it takes or refuses."""
 Kind = type[Model]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
     """Yield what models must satisfy."""
     yield Case("it maps images to logits", partial(maps, cls))
+    for offered in (*SHAPES, *OTHERS):
+        yield Case(
+            f"it takes inputs of {offered}, or refuses them by UserError", partial(takes_or_refuses, cls, offered)
+        )
+    yield Case("it answers each image alone, and leaves it as it is", partial(answers_alone, cls))
     yield Case("its weights depend on the seed alone", partial(starts_from_the_seed, cls))
+    yield Case("a copy with the same state answers alike, and moves as a whole", partial(is_its_state, cls))
+    yield Case("each of its parameters has a gradient", partial(has_gradients, cls))
     yield Case("all its batch norm stays at home under local", partial(batch_norm_stays, cls))
 
 
 def accepted(cls: Kind) -> tuple[int, ...]:
     """Return the first shape that a model takes. It refuses others by UserError. Raises Broken if it takes none."""
     for shape in SHAPES:
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError), _in_words(shape):
             initialise(made(cls), shape, CLASSES, seed=0)
             return shape
     raise Broken(f"it takes inputs of none of these shapes: {SHAPES}")
+
+
+@contextlib.contextmanager
+def _in_words(shape: tuple[int, ...]) -> Iterator[None]:
+    """Raise Broken for an error of the block that is no UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        words = "raise UserError for inputs that it cannot take, as `require_images` does"
+        raise Broken(f"inputs of shape {shape} end in {type(error).__name__}: {error}; {words}") from error
 
 
 def maps(cls: Kind) -> None:
@@ -45,25 +68,78 @@ def maps(cls: Kind) -> None:
     x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logits = model(x)
-        require(isinstance(logits, torch.Tensor), f"it returns a {type(logits).__name__}, and must return a tensor")
-        again = model(x)
+    require(isinstance(logits, torch.Tensor), f"it returns a {type(logits).__name__}, and must return a tensor")
     expected = (2, CLASSES, *shape[1:]) if _task(cls).has_masks else (2, CLASSES)
     require(logits.shape == expected, f"two images give {tuple(logits.shape)} logits and not {expected}")
     require(not are_probabilities(logits), "it returns probabilities; return logits: losses and scores apply softmax")
-    words = "in evaluation mode the same images have other logits the second time; keep in buffers what must last"
-    require(torch.equal(again, logits), words)
+
+
+def takes_or_refuses(cls: Kind, shape: tuple[int, ...]) -> None:
+    """Check the logits of two classes and of five, which a network must have if it is built."""
+    for classes in (2, 5):
+        with contextlib.suppress(UserError):
+            with _in_words(shape), torch.no_grad():
+                model = initialise(made(cls), shape, classes, seed=0).eval()
+                found = tuple(model(torch.zeros(2, *shape)).shape[:2])
+            words = f"for {classes} classes it gives {found[-1]} logits; `build` is given shape and number of classes"
+            require(found == (2, classes), words)
+
+
+def _opened(cls: Kind, seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
+    """Return the network in evaluation mode, and three inputs."""
+    shape = accepted(cls)
+    x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0)) - 0.5
+    return initialise(made(cls), shape, CLASSES, seed=seed).eval(), x
+
+
+def answers_alone(cls: Kind) -> None:
+    """Check that logits of an image depend on no other image, and that images are left as they are."""
+    model, x = _opened(cls)
+    before = x.clone()
+    require_alone(model, x)
+    require(torch.equal(x, before), "it changes its input; an operation in place on it needs a copy")
+
+
+def is_its_state(cls: Kind) -> None:
+    """Check that parameters and buffers are all that a network consists of."""
+    model, x = _opened(cls)
+    other = copy.deepcopy(_opened(cls, seed=1)[0])
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        words = (
+            "with the same parameters and buffers a copy answers otherwise: it holds layers in a list, tensors that "
+        )
+        words += "are not registered, or functions of the first network; use nn.ModuleList and register_buffer"
+        require(torch.allclose(other(x), model(x), rtol=1e-4, atol=1e-5), words)
+    loose = [
+        f"{path}.{name}"
+        for path, layer in model.named_modules()
+        for name, value in vars(layer).items()
+        if isinstance(value, torch.Tensor)
+    ]
+    require(
+        not loose, f"these tensors stay behind if the network moves to another device; register_buffer them: {loose}"
+    )
+
+
+def has_gradients(cls: Kind) -> None:
+    """Check that no parameter is left out of the forward pass: it would be sent, and counted, for nothing."""
+    model, x = _opened(cls)
+    logits = model.train()(x)
+    (logits * torch.rand(logits.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
+    unused = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    require(not unused, f"these parameters take no part in the forward pass, and would travel for nothing: {unused}")
 
 
 def starts_from_the_seed(cls: Kind) -> None:
     """Check that the same seed gives the same weights, another one others."""
     shape = accepted(cls)
-    generators = Generators()
     plugin = made(cls)
     weights = initialise(plugin, shape, CLASSES, seed=0).state_dict()
-    generators.require_unchanged()
     # The global generator moves on; the weights must not depend on it.
-    torch.rand(5)
-    changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), weights)
+    with torch.random.fork_rng(devices=[]):
+        torch.rand(5)
+        changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), weights)
     require(not changed, f"the same seed gives other weights: {changed}")
     different = differing(initialise(plugin, shape, CLASSES, seed=1).state_dict(), weights)
     require(bool(different), "another seed gives the same weights")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +14,8 @@ import torch
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..transforms import Transform, shape_after
-from .case import Case, Generators, made, require
+from .case import Case, made, require
+from .fixtures import require_alone
 
 GIVEN: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
 """Settings of known transforms that fit any number of channels; others run with their defaults."""
@@ -28,7 +31,88 @@ def cases(cls: Kind) -> Iterator[Case]:
     yield Case("it keeps the form of stored images", partial(keeps_stored_images, cls))
     yield Case("if it always acts, it draws nothing", partial(draws_nothing, cls))
     yield Case("it changes images", partial(changes_images, cls))
+    yield Case("what it makes of an image depends on that image alone", partial(acts_on_each_alone, cls))
     yield Case("a mask stays with its image", partial(keeps_masks_aligned, cls))
+    yield Case("a mask stays with its image where pixels stay, and in preparation", partial(follows_blocks, cls))
+    yield Case("the statistics of a site depend on its images alone", partial(fits_any_batches, cls))
+
+
+def _acting(cls: Kind) -> tuple[Transform, ...]:
+    """Return the transform, or what acts in its place at a site of images from 0 to 1."""
+    transform: Transform = made(cls, **GIVEN.get(cls.name, {}))
+    if not transform.per_site:
+        return (transform,)
+    own = transform.fit([_batch(6) / 255])
+    acting = transform.fitted(own, [own, own])
+    words = f"fitted returns a {type(acting).__name__}, and must return a tuple of transforms"
+    require(isinstance(acting, tuple) and all(isinstance(one, Transform) for one in acting), words)
+    return acting
+
+
+def _batch(n: int) -> torch.Tensor:
+    return torch.rand((n, 3, 12, 12), generator=torch.Generator().manual_seed(3)) * 255
+
+
+def acts_on_each_alone(cls: Kind) -> None:
+    """Check that another image in its place changes one row of a batch, and that constant images stay finite."""
+    for transform in _acting(cls):
+        x = _batch(6)
+        other = x.clone()
+        other[2] = 255 - x[2].flip(-1)
+        one, two = (transform.apply(batch, stream(0, "alone")) for batch in (x, other))
+        rows = [k for k in range(6) if not torch.equal(one[k], two[k])]
+        words = "images of a batch mix or change places, though labels do not: where one changes, these rows change"
+        require(set(rows) <= {2}, f"{words}: {rows}, and not 2 alone")
+        if transform.when == "always":
+            require_alone(partial(transform.apply, rng=stream(0, "alone")), x)
+        last = x.contiguous(memory_format=torch.channels_last)
+        close = torch.allclose(transform.apply(last, stream(0, "alone")), one, rtol=1e-4, atol=1e-2)
+        require(close, "it makes another image where channels lie last in memory, as they do in stored images")
+        for level in (0.0, 255.0):
+            constant = transform.apply(torch.full_like(x, level), stream(0, "alone"))
+            require(bool(constant.isfinite().all()), f"an image of {level:g} everywhere becomes infinite or NaN")
+
+
+BLOCK = np.zeros((12, 12), np.uint8)
+"""A mask that equals none of its images under the moves that are looked for."""
+BLOCK[2:5, 1:6] = 3
+
+
+def _require_follows(pixels: np.ndarray, mask: np.ndarray, remedy: str) -> None:
+    """Raise Broken if a bright block of pixels (height, width) lies elsewhere than in a mask (height, width)."""
+    require(pixels.shape == mask.shape, f"an image becomes {pixels.shape} and its mask {mask.shape}; {remedy}")
+    found = np.abs(pixels - np.median(pixels))
+    turned = [np.rot90(mask, k) for k in (1, 2, 3) if mask.shape[0] == mask.shape[1] or k == 2]
+    moved = [np.roll(mask, step, axis) for step in (1, -1) for axis in (0, 1)]
+    others = [float((found * (m > 0)).sum()) for m in (mask[::-1], mask[:, ::-1], *turned, *moved)]
+    here = float((found * (mask > 0)).sum())
+    require(here >= max(others) - 1e-3 * abs(here), f"a bright block of an image does not stay in its mask; {remedy}")
+
+
+def follows_blocks(cls: Kind) -> None:
+    """Check by a bright block that pixels stay where `mask` says so, and that `prepare_mask` moves as `prepare`."""
+    acting = [transform for transform in _acting(cls) if transform.mask == "stays"]
+    x = torch.from_numpy(np.where(BLOCK, 200, 20)).expand(2, 3, 12, 12).float()
+    for transform, number in itertools.product(acting, range(10)):
+        changed = transform.apply(x / 255 if cls.per_site else x, stream(number, "block"))
+        _require_follows(changed[0].mean(0).numpy(), BLOCK, "say mask = 'moves', or leave pixels where they are")
+    transform = made(cls)
+    if transform.mask:
+        prepared = transform.prepare(np.where(BLOCK, 200, 20).astype(np.uint8)[:, :, None].repeat(3, 2))
+        mask = transform.prepare_mask(BLOCK.copy())
+        require(bool(np.isin(mask, (0, 3)).all()), "prepare_mask mixes the classes of a mask; take the nearest pixel")
+        _require_follows(prepared.mean(2), mask, "override prepare_mask to move masks as `prepare` moves images")
+
+
+def fits_any_batches(cls: Kind) -> None:
+    """Check that `fit` gives the same of any batches and orders, for a transform that adapts to sites."""
+    if not cls.per_site:
+        return
+    x = _batch(7) / 255
+    fit = made(cls).fit
+    for batches in ([x[:5], x[5:]], [x.flip(0)], list(x.split(1))):
+        words = "fit gives other statistics where the same images come in other batches; weigh batches by their images"
+        require(torch.allclose(fit(batches), fit([x]), rtol=1e-4, atol=1e-6), words)
 
 
 def keeps_masks_aligned(cls: Kind) -> None:
@@ -49,7 +133,6 @@ def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
     transform = made(cls, **GIVEN.get(cls.name, {}))
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
     before = x.clone()
-    generators = Generators()
     try:
         changed, again = (transform.apply(x, stream(0, "test")) for _ in range(2))
     except UserError:
@@ -62,12 +145,14 @@ def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
     require(tuple(changed.shape) == expected, f"it makes the shape {tuple(changed.shape)}, and says {expected}")
     require(torch.equal(changed, again), "it must draw from the generator that it is given, and from no other")
     require(torch.equal(x, before), "it changes its argument")
-    generators.require_unchanged()
 
 
 def keeps_stored_images(cls: Kind) -> None:
     """Check what comes of a stored image."""
     transform = made(cls)
+    with contextlib.suppress(UserError):
+        grey = np.full((16, 12, 1), 90, np.uint8)
+        require(transform.prepare(grey).shape == grey.shape, "it makes another shape of a stored image of one channel")
     image = np.random.default_rng(0).integers(0, 256, (16, 12, 3), dtype=np.uint8)
     before = image.copy()
     changed, again = (transform.prepare(image) for _ in range(2))
@@ -84,8 +169,9 @@ def keeps_stored_images(cls: Kind) -> None:
 
 def draws_nothing(cls: Kind) -> None:
     """Check a transform that acts in prediction too, where no randomness is given."""
-    transform = made(cls)
-    if transform.when == "always":
+    for transform in _acting(cls):
+        if transform.when != "always":
+            continue
         x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)) * 255
         rng = stream(1)
         before = rng.bit_generator.state

@@ -66,7 +66,7 @@ def site_predictor(
 
 @contextmanager
 def _gradients(inference: Inference) -> Iterator[None]:
-    """Record gradients in the block if an inference asks for them. Raises UserError if it needs them and does not ask."""
+    """Record gradients in the block if an inference asks for them. Raises UserError where it should ask for them."""
     try:
         with torch.set_grad_enabled(inference.gradients):
             yield
