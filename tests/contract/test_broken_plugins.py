@@ -92,7 +92,7 @@ MODEL = {
             "nn.Flatten(),",
             "Counting(),",
         ),
-        "the same images have other logits the second time",
+        "the same images have other outputs the second time",
     ),
     "D05 probabilities": (("classes),\n", "classes),\n            nn.Softmax(1),\n"), "it returns probabilities"),
     "D06 batch norm of one's own": (
@@ -223,7 +223,7 @@ FIGURE = {
     ),
     "G04 results that change": (
         ("        scores = results.scores\n", "        scores = results.scores\n        scores['value'] *= 2\n"),
-        "other bytes the second time",
+        "it changes the tables of `results`",
     ),
     "G05 no answer where nothing is": (
         (

@@ -452,7 +452,7 @@ MISTAKES = {
     "three classes always": (
         "small_cnn",
         ("2 * self.width, classes", "2 * self.width, 3"),
-        "for 2 classes it gives 3 logits",
+        "for 5 classes it gives 3 logits",
     ),
     "one size always": (
         "small_cnn",
