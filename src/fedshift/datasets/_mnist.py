@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source
+from ..io.scan import require_memory
 from ..io.text import readable
 from ._arrays import require_labels
 from ._divide import CLASSES, digit
@@ -71,14 +73,16 @@ def pair(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 def read(path: Path, axes: int) -> np.ndarray:
     """Read an IDX file: magic number 0x08, number of axes, sizes as big-endian int32, and the bytes of the array."""
-    with readable(path, "gzip", "obtain it again"), gzip.open(path) as file:
-        content = file.read()
     start = 4 + 4 * axes
-    if len(content) < start or content[:4] != bytes((0, 0, 8, axes)):
-        raise UserError(path, f"is not an IDX file of bytes with {axes} axes", "obtain it again")
-    shape = struct.unpack(f">{axes}i", content[4:start])
-    values = np.frombuffer(content, dtype=np.uint8, offset=start)
-    if len(values) != np.prod(shape, dtype=np.int64):
+    with readable(path, "gzip", "obtain it again"), gzip.open(path) as file:
+        head = file.read(start)
+        if len(head) < start or head[:4] != bytes((0, 0, 8, axes)):
+            raise UserError(path, f"is not an IDX file of bytes with {axes} axes", "obtain it again")
+        shape = struct.unpack(f">{axes}i", head[4:])
+        require_memory(path, f"an array of shape {shape}", math.prod(shape), "obtain it again")
+        # a byte more than the head says shows that there are more, without reading them all
+        values = np.frombuffer(file.read(max(math.prod(shape), 0) + 1), dtype=np.uint8)
+    if len(values) != math.prod(shape):
         raise UserError(path, f"has {len(values)} bytes for an array of shape {shape}", "obtain it again")
     return values.reshape(shape)
 

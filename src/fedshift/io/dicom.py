@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Curve, Frame, Reading, Scan, Spacing, Window, sound
+from .scan import BLOCK, Curve, Frame, Reading, Scan, Spacing, Window, require_memory, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,6 +284,23 @@ def upper_bits(colours: np.ndarray, bits: int) -> np.ndarray:
     return (colours >> max(bits - 8, 0)).astype(np.uint8)
 
 
+def _require_inflated(path: Path, remedy: str) -> None:
+    """Raise UserError for a deflated file that unpacks to more than MOST_BYTES, which pydicom would hold in memory."""
+    from pydicom.filereader import read_file_meta_info
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+    about = read_file_meta_info(path)
+    if about.get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
+        return
+    with path.open("rb") as file:
+        # behind the preamble, the mark DICM and the element that says how long the others are
+        file.seek(144 + about.FileMetaInformationGroupLength)
+        inflater, size = zlib.decompressobj(-zlib.MAX_WBITS), 0
+        while content := inflater.unconsumed_tail or file.read(BLOCK):
+            size += len(inflater.decompress(content, BLOCK))
+            require_memory(path, "deflated elements", size, remedy)
+
+
 def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
     """Return some elements of a header, by their keywords. Raises UserError for a file that is not sound DICOM."""
     import pydicom
@@ -294,6 +312,7 @@ def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
     require_regular(path)
     with sound(path, "is a DICOM file with a damaged header, or is cut short", remedy):
         try:
+            _require_inflated(path, remedy)
             header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(elements))
         except InvalidDicomError:
             problem = "the file is empty" if not path.stat().st_size else "is not DICOM: the mark DICM is missing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import UserError
 from ..core.spelling import counted
 from .guards import irregular, require_regular
-from .scan import ALIKE, Percentiles, Window, in_window, window_remedy
+from .scan import ALIKE, Percentiles, Window, in_window, require_memory, window_remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 TWELVE_BITS = 4096
 """The number of values that 12 bits hold."""
+
+PIXEL_BYTES = 14
+"""Bytes of memory that a pixel takes at most: 4 as Pillow stores it, 4 as RGB, and twice 3 as an array."""
+INSIDE = ("BLP", "ICNS", "ICO")
+"""Formats, by Pillow's names, that are not read: an image of another format lies inside, and has its own size."""
+CUT_FIRST = "cut it into patches first: fedshift patches"
+"""Remedy for an image that is too large to be read at once."""
 
 DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
 """The errors that Pillow raises for a damaged image, beside its own."""
@@ -80,7 +88,7 @@ def read_image(
             _require_square(path, opened)
             if deep := _raw_mode(opened):
                 return _eight_bits(path, _deep_colours(path, opened, deep, page), window)
-            image = ImageOps.exif_transpose(opened)
+            ImageOps.exif_transpose(opened, in_place=True)
         if wide or image.mode.startswith("I;16"):
             shades = _eight_bits(path, _greys(opened, np.asarray(image)), window, wide=wide, own=own)
             if own and _tags(opened).get(PHOTOMETRIC) == WHITE_IS_ZERO:
@@ -89,7 +97,8 @@ def read_image(
             return np.repeat(shades[..., None], 3, axis=2)
         if own:
             require_opaque(path, image)
-        return np.asarray(image.convert("RGB"))
+        # without the copy that `convert` makes of what is RGB already
+        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 @contextlib.contextmanager
@@ -97,11 +106,17 @@ def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "imag
     """Open an image file with Pillow for a block. Raises UserError where it, or the block, finds the file damaged."""
     from PIL import Image
 
-    require_regular(path)
     try:
-        with Image.open(path) as opened:
+        # the limit below is stricter than Pillow's, and says what to do
+        warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+        require_regular(path)
+        Image.preinit()  # the usual formats are tried first
+        Image.init()
+        with Image.open(path, formats=[name for name in Image.ID if name not in INSIDE]) as opened:
             if opened.format == "EPS":
                 raise ValueError("PostScript, which would be run as a program: convert it")
+            size = f"{opened.width}x{opened.height} pixels"
+            require_memory(path, size, PIXEL_BYTES * opened.width * opened.height, CUT_FIRST)
             yield opened
     except UserError:
         raise
@@ -109,7 +124,7 @@ def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "imag
         raise UserError(path, f"no such {kind}", remedy) from None
     except Image.DecompressionBombError as error:
         problem = f"has too many pixels to be read at once, as a whole slide has ({error})"
-        raise UserError(path, problem, "cut it into patches first: fedshift patches") from None
+        raise UserError(path, problem, CUT_FIRST) from None
     except DAMAGE as error:
         raise _damaged(path, error, remedy, own, kind) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import itertools
 import math
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .guards import require_regular
-from .scan import Frame, Reading, Scan, Spacing, Window, sound
+from .scan import BLOCK, SCAN_BYTES, Frame, Reading, Scan, Spacing, Window, require_memory, sound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,11 @@ PACKED = b"\x1f\x8b"
 """The first bytes of a file that gzip has packed."""
 SIZES = {size.to_bytes(4, order) for size in (348, 540) for order in ("little", "big")}
 """The first bytes of a NIfTI file, the size of its header."""
-MOST_VOXELS = 1 << 28
+GZIP_RATIO = 1032
+"""Deflate makes no more bytes of one: 258 of 2 bits (RFC 1951, 3.2.5)."""
+CUT = "has fewer pixels than its header says, or is cut short"
+UNPACK = "unpack it with gunzip: of a plain .nii only the slices that are needed are read"
+"""Remedy for a compressed volume that is too large to be held in memory."""
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units that a header may name; all others are millimetres."""
 SAME_PLACE = 0.05
@@ -77,8 +82,13 @@ class NiftiVolume(Scan):
 
     @classmethod
     def opened(cls, path: Path, reading: Reading, remedy: str) -> NiftiVolume:
-        """Return a volume whose header is read. Raises UserError for a file that is damaged, or not a volume."""
-        import nibabel
+        """Return a volume whose header is read. Raises UserError for a file that is damaged, or not a volume.
+
+        The size of the file is compared with the header before memory is taken, and extensions are not read.
+        """
+        from nibabel import Nifti1Image, Nifti2Image
+        from nibabel.arrayproxy import ArrayProxy
+        from nibabel.openers import ImageOpener
 
         require_regular(path)
         with sound(path, "is not NIfTI, or its header is damaged", remedy):
@@ -86,38 +96,74 @@ class NiftiVolume(Scan):
                 raise UserError(path, "the file is empty", remedy)
             with path.open("rb") as file:
                 begin = file.read(4)
-            named, packed = path.name.lower().endswith(".gz"), begin[:2] == PACKED
-            if named != packed and (packed or begin in SIZES):
+            packed = begin[:2] == PACKED
+            if _packed(path) != packed and (packed or begin in SIZES):
                 problem = f"is {'packed' if packed else 'not packed'}, and its name says otherwise"
-                raise UserError(
-                    path, problem, f"rename it to {path.name}.gz" if packed else f"rename it to {path.stem}"
-                )
-            image = nibabel.load(path)
-            if not isinstance(image, nibabel.Nifti1Image):
-                raise UserError(path, "is not NIfTI", remedy)
-            return cls(path, image, reading, remedy)
+                remedy = f"rename it to {path.name}.gz" if packed else f"rename it to {path.stem}"
+                raise UserError(path, problem, remedy)
+            with ImageOpener(path) as file:
+                head = file.read(Nifti2Image.header_class.sizeof_hdr)
+            kind = next(k for k in (Nifti1Image, Nifti2Image) if k.header_class.may_contain_header(head))
+            header = kind.header_class(head[: kind.header_class.sizeof_hdr])
+            values = ArrayProxy(str(path), header)
+            ends = values.offset + math.prod(values.shape) * values.dtype.itemsize
+            if ends > path.stat().st_size * (GZIP_RATIO if packed else 1):
+                raise UserError(path, CUT, remedy)
+            volume = cls(path, kind(values, header.get_best_affine(), header), reading, remedy)
+        if packed:
+            whole = math.prod(values.shape[:3]) * values.dtype.itemsize
+            voxels = f"{'x'.join(map(str, values.shape))} voxels"
+            require_memory(path, voxels, whole + SCAN_BYTES * math.prod(volume.size), UNPACK)
+        return volume
 
     @functools.cached_property
-    def unpacked(self) -> np.ndarray | None:
-        """The values of a compressed volume, or else each slice would be decompressed from the start; None of others.
+    def _unpacked(self) -> np.ndarray:
+        """The values of a compressed volume as stored, since each slice would be decompressed from the start."""
+        import numpy as np
 
-        A volume of more than MOST_VOXELS is not held in memory.
+        data, shape = self.content.dataobj, self.content.shape[:3]
+        content = np.empty(math.prod(shape) * data.dtype.itemsize, dtype=np.uint8)
+        with gzip.open(self.path) as file:
+            file.seek(self._begin)
+            # in blocks: a call for all of them would hold them twice
+            for first in range(0, len(content), BLOCK):
+                if file.readinto(content[first : first + BLOCK]) < len(content[first : first + BLOCK]):
+                    raise UserError(self.path, CUT, self.remedy)
+        return content.view(data.dtype).reshape(shape, order="F")
+
+    def _mapped(self) -> np.ndarray:
+        """Return the values of a plain volume as stored, which the system reads from the disk when they are used.
+
+        nibabel's own slices list each row that they read, which can take longer than to read the volume.
         """
-        if not self.path.name.lower().endswith(".gz") or math.prod(self.content.shape[:3]) > MOST_VOXELS:
-            return None
-        values: np.ndarray = self.content.dataobj[(..., *self.volume)]
-        return values
+        import numpy as np
+
+        data, shape = self.content.dataobj, self.content.shape[:3]
+        return np.memmap(self.path, data.dtype, "r", self._begin, shape, "F")
+
+    @property
+    def _begin(self) -> int:
+        """The place in the file, unpacked, at which the volume begins."""
+        data = self.content.dataobj
+        begin: int = data.offset + sum(self.volume) * math.prod(data.shape[:3]) * data.dtype.itemsize
+        return begin
 
     def frame(self, number: int) -> Frame:
         """Return a slice as a radiologist sees it: the patient's right is left, and the front or the head is up."""
+        import numpy as np
+        from nibabel.arrayproxy import is_proxy
+        from nibabel.volumeutils import apply_read_scaling
+
         index: list[Any] = [slice(None)] * 3
         index[self.across] = number - 1 if self.towards[self.across] else self.frames - number
         index = index[: len(self.content.shape)]
-        with sound(self.path, "has fewer pixels than its header says, or is cut short", self.remedy):
-            if self.unpacked is not None:
-                values = self.unpacked[tuple(index)]
+        data = self.content.dataobj
+        with sound(self.path, CUT, self.remedy):
+            if not is_proxy(data):
+                values = data[(*index, *self.volume)]
             else:
-                values = self.content.dataobj[(*index, *self.volume)]
+                stored = self._unpacked if _packed(self.path) else self._mapped()
+                values = apply_read_scaling(stored[tuple(index)], *map(np.asanyarray, (data.slope, data.inter)))
         values = values.reshape([n for axis, n in enumerate((*self.content.shape, 1)[:3]) if axis != self.across])
         if self.rows > self.columns:
             values = values.T
@@ -147,6 +193,10 @@ class NiftiVolume(Scan):
                 "resample the mask onto its image, or, if it was drawn on it voxel by voxel, give it the same affine"
             )
             raise UserError(self.path, problem, remedy)
+
+
+def _packed(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
 
 
 def _volume(path: Path, shape: tuple[int, ...], reading: Reading) -> int:

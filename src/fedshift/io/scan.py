@@ -53,8 +53,12 @@ class Percentiles(Frozen):
 
 
 NO_WINDOW = "has no window: nothing says which of its values become black and white"
-MOST_PIXELS = 178_956_970
-"""The most pixels of a frame, as for images that Pillow reads."""
+MOST_BYTES = 900_000_000
+"""The most bytes of memory that reading an image may take."""
+SCAN_BYTES = 24
+"""Bytes of memory that a pixel of a scan takes at most: stored, scaled and shifted as float64; colours need less."""
+BLOCK = 1 << 20
+"""Number of values that are brought to 8 bits at a time."""
 ALIKE = 0.01
 """The relative difference of spacings that is overlooked: pixels within it count as square."""
 
@@ -73,6 +77,13 @@ def sound(path: Path, problem: str, remedy: str) -> Iterator[None]:
         raise UserError(path, "no such image", remedy) from None
     except Exception:
         raise UserError(path, problem, remedy) from None
+
+
+def require_memory(path: Path, size: str, needed: int, remedy: str) -> None:
+    """Raise UserError for an image that needs more than MOST_BYTES; `size` is what its header says, in words."""
+    if needed > MOST_BYTES:
+        limit = f"more than the {MOST_BYTES / 1e9:.1f} GB that an image may take"
+        raise UserError(path, f"has {size} and would take {needed / 1e9:.2f} GB of memory, {limit}", remedy)
 
 
 @dataclass(frozen=True)
@@ -133,8 +144,9 @@ class Scan(ABC):
         self.burnt_in = False
         self.windowed = False
         self._found = dict[Percentiles, Window]()
-        if not (0 < math.prod(size) <= MOST_PIXELS and frames > 0):
+        if not (min(size) > 0 and frames > 0):
             raise UserError(path, f"has {frames} frames of {size[1]}x{size[0]} pixels, which cannot be read", remedy)
+        require_memory(path, f"{size[1]}x{size[0]} pixels", SCAN_BYTES * math.prod(size), remedy)
 
     @abstractmethod
     def frame(self, number: int) -> Frame:
@@ -203,11 +215,10 @@ class Scan(ABC):
         if reading.neighbours:
             # a slice at the rim stands for the neighbour that it lacks
             numbers = [max(middle - 1, 1), middle, min(middle + 1, self.frames)]
-        frames = [self.frame(number) for number in numbers]
-        if len(frames) > 1 and any(frame.values.ndim == 3 for frame in frames):
+        # frame by frame, so that the memory of one suffices
+        channels = [self._bytes(self.frame(number), reading.window) for number in numbers]
+        if len(channels) > 1 and any(channel.ndim == 3 for channel in channels):
             raise UserError(self.path, "is coloured, and three slices become channels", "remove dataset.neighbours")
-        window = None if frames[0].values.ndim == 3 else self._limits(reading.window)
-        channels = [self._bytes(frame, window) for frame in frames]
         if channels[0].ndim == 3:
             image = channels[0]
         else:
@@ -223,17 +234,21 @@ class Scan(ABC):
         return window
 
     def values(self) -> np.ndarray:
-        """Return all values of the file, of as many frames as there are."""
+        """Return all values of the file, of as many frames as there are. Raises UserError where these are too many."""
         import numpy as np
 
+        size = f"{self.frames} frames of {self.size[1]}x{self.size[0]} pixels"
+        needed = SCAN_BYTES * self.frames * math.prod(self.size)
+        require_memory(self.path, size, needed, "state dataset.window: [LOW, HIGH], which needs one frame at a time")
         return np.concatenate([self.frame(number).values.ravel() for number in range(1, self.frames + 1)])
 
-    def _bytes(self, frame: Frame, window: Window | None) -> np.ndarray:
+    def _bytes(self, frame: Frame, wanted: Window | Percentiles | None) -> np.ndarray:
         """Return the values of a frame as uint8; colours stay as they are."""
         if frame.values.ndim == 3:
             return frame.values
         import numpy as np
 
+        window = self._limits(wanted)
         if window is None and frame.curve is not None:
             shades = in_window(frame.curve(frame.values), (0, 1))
         elif window or frame.window:
@@ -266,7 +281,7 @@ class Scan(ABC):
         if all(abs(length / side - 1) <= ALIKE for length in spacing):
             return sides[0], sides[1]
         height, width = (max(round(n * length / side), 1) for n, length in zip(sides, spacing, strict=True))
-        if height * width > MOST_PIXELS:
+        if SCAN_BYTES * height * width > MOST_BYTES:
             raise UserError(self.path, f"would have {width}x{height} pixels of {side:g} mm", self.remedy)
         return height, width
 
@@ -288,8 +303,14 @@ def in_window(values: np.ndarray, window: Window) -> np.ndarray:
     low, high = window
     if high == low:
         return np.where(values > high, 255, 0).astype(np.uint8)
-    shares = (np.asarray(values, dtype=np.float64) - low) / (high - low)
-    return np.rint(255 * np.clip(np.nan_to_num(shares, nan=0.0), 0, 1)).astype(np.uint8)
+    shades = np.empty(np.shape(values), dtype=np.uint8)
+    # a few rows at a time: float64 and its copies would take 40 times the memory of the shades
+    step = max(BLOCK * len(shades) // max(shades.size, 1), 1)
+    for first in range(0, len(shades), step):
+        rows = slice(first, first + step)
+        shares = (np.asarray(values[rows], dtype=np.float64) - low) / (high - low)
+        shades[rows] = np.rint(255 * np.clip(np.nan_to_num(shares, nan=0.0), 0, 1))
+    return shades
 
 
 def window_remedy(values: np.ndarray) -> str:

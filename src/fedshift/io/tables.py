@@ -28,6 +28,8 @@ DELIMITERS = ",;\t|"
 """What may stand between the cells of a CSV. Spreadsheets of countries with a decimal comma write semicolons."""
 STATED = re.compile(r'"?sep=(.)"?\s*$')
 """The line above the header with which Excel states the delimiter."""
+MOST_CELLS = 1 << 28
+"""The most cells of a Parquet table: a column of equal values may have any number of rows in a few bytes."""
 
 
 def _is_csv(path: Path) -> bool:
@@ -66,7 +68,10 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool =
         return restored(texts[_wanted(path, [*texts.columns], columns)])
     with readable(path, "table"):
         if not is_csv:
-            wanted = _wanted(path, pq.read_schema(path).names, columns)
+            head = pq.read_metadata(path)
+            wanted = _wanted(path, head.schema.to_arrow_schema().names, columns)
+            if head.num_rows * len(wanted) > MOST_CELLS:
+                raise ValueError(f"its {head.num_rows:,} rows of {len(wanted)} columns would fill the memory")
             table = pd.read_parquet(path, engine="pyarrow", columns=wanted)
             for column in table.select_dtypes(exclude="number"):
                 # texts are decoded when they are asked for: damage shows here
