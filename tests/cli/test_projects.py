@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -113,3 +118,69 @@ def test_a_command_works_in_another_folder(tmp_path: Path, capsys: pytest.Captur
     assert Path.cwd() == tmp_path
     assert cli.main(["list", "studies", "-d", "nowhere"]) == 2
     assert capsys.readouterr().err == "nowhere: No such file or directory; check the path and its permissions\n"
+
+
+def as_nobody(*argv: str) -> tuple[int, str]:
+    """Exit code and words of a command that a user without rights calls; root may write everywhere."""
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        # pytest's folder is not that of another user
+        os.chdir("/")
+        with os.fdopen(write, "w") as sys.stderr:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setuid(65534)
+            code = cli.main(argv)
+        os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as said:
+        text = said.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+
+
+@pytest.mark.parametrize("folder", [".", "results", ".snakemake", "reports"])
+def test_a_project_that_may_not_be_written_is_one_line(folder: str) -> None:
+    project = tempfile.mkdtemp(prefix="fedshift-", dir="/tmp")
+    try:
+        for name in (".", "results", ".snakemake", "reports"):
+            Path(project, name).mkdir(exist_ok=True)
+            Path(project, name).chmod(0o755 if name == folder else 0o777)
+        if os.geteuid() != 0:
+            Path(project, folder).chmod(0o555)
+        code, said = as_nobody("run", "demo", "-d", project, "--", "--version")
+    finally:
+        Path(project, folder).chmod(0o755)
+        shutil.rmtree(project)
+    where = Path(project, folder)
+    assert (code, said) == (
+        2,
+        f"{where}: cannot be written: Permission denied; check the path and its permissions, or choose another "
+        "folder\n",
+    )
+
+
+@pytest.mark.parametrize(("name", "where"), [("results", "results"), ("project", "project")])
+def test_a_file_in_the_place_of_a_folder_is_one_line(
+    name: str, where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_text("")
+    folder = ["-d", name] if name == "project" else []
+    assert cli.main(["run", "demo", *folder]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"{tmp_path / where}: is a file, and a folder is needed here; move the file away, or choose another folder\n"
+    )
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(self: Path, content: bytes) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert cli.main(["run", "demo"]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(
+        ": no space left on the disk; free some space and start again: no half-written file was left\n"
+    )
+    assert list(Path().iterdir()) == [], "nor the file with which that was tried"

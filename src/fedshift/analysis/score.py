@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..core import registry
+from ..core.console import say
 from ..core.errors import UserError
 from ..io.paths import Paths
 from ..io.tables import write_table
@@ -28,7 +29,8 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
     """Write scores.csv: every metric of every run, inference and site, one value a row.
 
     Predictions that are not there or are incomplete are left out and listed, with the reason, in missing.json beside
-    it. Raises UserError for a file that is there and cannot be read, and for a study without any predictions.
+    it; those that are there and cannot be scored are also named on the screen. Raises UserError for a file that is
+    there and cannot be read, and for a study without any predictions.
     """
     out = out or paths.study_files(plan.name).scores
     missing: list[dict[str, str]] = []
@@ -71,6 +73,8 @@ def _score_rows(plan: Plan, paths: Paths, missing: list[dict[str, str]]) -> Iter
                 parts = predicted.parts(run, key)
             except predictions.Missing as error:
                 missing.append({"run": name, "inference": key, "why": error.what})
+                if Path(error.where).exists():
+                    say(f"{error.where}: {key} is left out of all scores: {error.what}")
                 continue
             about = {"study": plan.name, "run": name, "seed": run.seed, **condition[name], **inference[key]}
             for part, metric in itertools.product(parts, measured):

@@ -14,7 +14,7 @@ from .group import Group, at_scale, call, plans
 def add(group: Group) -> None:
     """Add the commands verify and clean."""
     group.add(verify, "study", work="reading every file").add_argument(
-        "--deep", action="store_true", help="also make partitions and scores again, and compare labels"
+        "--deep", action="store_true", help="also make partitions, scores, tables, figures and page again, and compare"
     )
     group.add(clean)
 
@@ -25,7 +25,7 @@ def verify(args: argparse.Namespace) -> None:
     Raises UserError where anything is.
     """
     chosen = plans(args)
-    from ..planning.verify import damaged_store, forced, lines
+    from ..planning.verify import damaged_store, forced, lines, named
     from ..planning.verify import verify as job
 
     checks = {name: job(plan, Paths(), args.threads) for name, plan in chosen.items()}
@@ -40,18 +40,18 @@ def verify(args: argparse.Namespace) -> None:
         raise UserError(args.study, f"was not run{at_scale(args)}: it has no files", call(args))
     if faults:
         missing = sum(what == MISSING for what in faults.values())
-        problem = f"{len(faults) - missing} files are damaged, {missing} are missing"
+        problem = f"{len(faults) - missing} files are damaged or changed, {missing} are missing"
         raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
     if args.deep:
-        announce("making partitions and scores again")
+        announce("making partitions, scores, tables, figures and page again")
         from ..planning.recheck import disagreements
 
-        wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths())}
+        wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths()).items()}
         for file, what in wrong.items():
             print(f"{file}: {what}")
         if wrong:
             problem = f"{len(wrong)} files do not agree with those that they are made of"
-            raise UserError(args.study, problem, remedy(wrong, call(args)))
+            raise UserError(args.study, problem, remedy(dict.fromkeys(forced(named(checked, wrong))), call(args)))
     number = len({file for one in checked for file in one.output.files})
     unknown = len({file for one in checked for file in one.unrecorded})
     as_written = f"and all but {unknown} were checked" if unknown else "and as they were written"

@@ -15,7 +15,7 @@ from ..core.console import announce, say
 from ..core.errors import UserError, did_you_mean, require_none
 from ..datasets import Scale
 from ..datasets.own_images import ROLES
-from ..io.disk import atomic_folder
+from ..io.disk import atomic_folder, require_writable
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of
 from ..io.text import write_text
@@ -31,6 +31,8 @@ PROFILE = Path("profiles/default/config.yaml")
 """The profile that Snakemake loads by itself, by its path in the repository and in a project."""
 HIDDEN = ("gitignore",)
 """Names that begin with a dot in a project."""
+WRITTEN = (".snakemake", "results", "reports", "resources")
+"""Folders of a project into which Snakemake and its jobs write."""
 OF_CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
 """Options of Snakemake that say how many jobs run at once."""
 OF_CONFIG = ("--config", "-C")
@@ -229,11 +231,26 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run a study from its data to its page, by Snakemake, to which all further arguments go."""
+    """Run a study from its data to its page, by Snakemake, to which all further arguments go.
+
+    Raises UserErrors for folders of the project that cannot be written, of which Snakemake would say less.
+    """
+    require_none(_unwritable(args.folder or Path()))
     announce(f"{args.study}: Snakemake reads the study and counts its jobs")
     words = [sys.executable, "-m", "snakemake", *arguments(args)]
     sys.stdout.flush()
     os.execv(words[0], words)
+
+
+def _unwritable(project: Path) -> Iterator[UserError]:
+    """Yield an error for each folder of a project into which nothing can be written."""
+    for name in ("", *WRITTEN):
+        try:
+            require_writable(project / name)
+        except UserError as error:
+            yield error
+            if not name:
+                return
 
 
 def arguments(args: argparse.Namespace) -> list[str]:

@@ -46,10 +46,14 @@ class UserError(ValueError):
 
 
 class UserErrors(UserError):  # noqa: N818 - they are several
-    """Several errors that were found together. Each is printed on its own line."""
+    """Several errors that were found together. Each is printed on its own line.
+
+    `where`, `what` and `remedy` are those of the first, for a caller that has room for one.
+    """
 
     def __init__(self, errors: Iterable[UserError]) -> None:
         self.errors = list(errors)
+        self.where, self.what, self.remedy = self.errors[0].where, self.errors[0].what, self.errors[0].remedy
         ValueError.__init__(self, "\n".join(str(e) for e in self.errors))
 
     def __reduce__(self) -> tuple[type[UserErrors], tuple[list[UserError]]]:  # type: ignore[override]

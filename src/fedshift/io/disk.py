@@ -38,8 +38,32 @@ def disk_errors(path: Path) -> Iterator[None]:
             file = Path(os.fsdecode(error.filename))
             if file != path and not file.name.startswith(f".{path.name}{_mark()}"):
                 raise
-        problem = f"cannot be written: {error.strerror or error}"
-        raise UserError(path, problem, "check the path and its permissions, or choose another folder") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    problem = f"cannot be written: {error.strerror or error}"
+    return UserError(path, problem, "check the path and its permissions, or choose another folder")
+
+
+def require_writable(folder: Path) -> None:
+    """Raise UserError where no file can be written into a folder: the folder, or the nearest one above that exists."""
+    folder = existing(folder)
+    if not folder.is_dir():
+        raise UserError(
+            folder, "is a file, and a folder is needed here", "move the file away, or choose another folder"
+        )
+    probe = _temporary(folder / "probe")
+    try:
+        # some bytes, since an empty file can be made on a full disk
+        probe.write_bytes(b"\0" * 4096)
+    except OSError as error:
+        error.filename = str(folder)
+        with disk_errors(folder):
+            raise
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:

@@ -39,6 +39,15 @@ def stated(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+STATING = (".json", ".parquet", ".safetensors")
+"""Endings of the files that state something, where the rule that writes them says what; see `planning.files`."""
+
+
+def silent(path: Path, ids: Iterable[str]) -> bool:
+    """Return whether a file states none of some ids, although files of its kind do. Raises UserError as `stated`."""
+    return path.suffix in STATING and bool(ids) and not set(ids) & stated(path).keys()
+
+
 def differs(path: Path, **ids: str) -> str:
     """Return how a file states other ids than these: a few words, or "" where it does not.
 

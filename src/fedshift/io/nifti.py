@@ -101,7 +101,7 @@ class NiftiVolume(Scan):
                 problem = f"is {'packed' if packed else 'not packed'}, and its name says otherwise"
                 remedy = f"rename it to {path.name}.gz" if packed else f"rename it to {path.stem}"
                 raise UserError(path, problem, remedy)
-            with ImageOpener(path) as file:
+            with ImageOpener(str(path)) as file:
                 head = file.read(Nifti2Image.header_class.sizeof_hdr)
             kind = next(k for k in (Nifti1Image, Nifti2Image) if k.header_class.may_contain_header(head))
             header = kind.header_class(head[: kind.header_class.sizeof_hdr])
@@ -123,11 +123,13 @@ class NiftiVolume(Scan):
 
         data, shape = self.content.dataobj, self.content.shape[:3]
         content = np.empty(math.prod(shape) * data.dtype.itemsize, dtype=np.uint8)
+        view = memoryview(content)
         with gzip.open(self.path) as file:
             file.seek(self._begin)
             # in blocks: a call for all of them would hold them twice
             for first in range(0, len(content), BLOCK):
-                if file.readinto(content[first : first + BLOCK]) < len(content[first : first + BLOCK]):
+                block = view[first : first + BLOCK]
+                if file.readinto(block) < len(block):
                     raise UserError(self.path, CUT, self.remedy)
         return content.view(data.dtype).reshape(shape, order="F")
 

@@ -1,77 +1,194 @@
-"""Whether the tables of a study agree with one another: what follows from other files is made again and compared.
+"""Whether the results of a study agree with one another: what follows from other files is made again and compared.
 
 A checksum tells that a file is as it was recorded. It cannot tell that somebody changed the file and recorded it anew.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ..analysis.predictions import SPLITS, Missing, Predictions
-from ..analysis.score import score
-from ..core.errors import UserError
+from ..analysis.results import draw, load
+from ..analysis.score import COLUMNS, score
+from ..core.errors import UserError, UserErrors
 from ..data.prepared import read_partition, read_samples
 from ..io.paths import Paths
 from ..io.tables import read_table
+from ..io.text import read_json, readable
+from ..report.page import write
+from ..report.summary import summarise
 from ..study.plan import Plan
+from ..study.run import Data
+
+Fault = tuple[Path, str]
+"""A file, and what is wrong with it."""
+NEAR = {"rtol": 1e-9, "atol": 1e-12}
+"""Sums over samples may differ in their last digits on another machine."""
 
 
-def disagreements(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    """Yield each file that does not follow from the files before it, with what is wrong.
+@dataclass(frozen=True)
+class _Apart(Paths):
+    """The files of a project, but for tables, figures and pages, which lie in another folder."""
+
+    apart: Path = Path()
+
+    def study(self, study: str) -> Path:
+        return self.apart / study
+
+    def page(self, study: str) -> Path:
+        return self.apart / f"{study}.html"
+
+
+def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
+    """Return each file that does not agree with those that it is made of, with what is wrong.
 
     Partitions are assigned again from the samples, which finds a patient in two splits; labels of predictions are
-    compared with the samples; and scores are computed again from predictions. Files that are not there are left out.
+    compared with the samples; scores are computed again from predictions; and tables, figures and the page are made
+    again from these. Where two files disagree and either may be wrong, both are named, so that both are made again from
+    what they follow from. The first step that finds anything is the last one: all else is made of these files.
     """
-    for check in (_partitions, _labels, _scores):
-        try:
-            yield from check(plan, paths)
-        except UserError as error:
-            yield Path(error.where), error.what
+    with tempfile.TemporaryDirectory() as folder:
+        for check in (_partitions, _labels, _scores, _reported):
+            found: dict[Path, str] = {}
+            for file, what in _faults(check, plan, _Apart(paths.root, Path(folder)), paths):
+                found.setdefault(file, what)
+            if found:
+                return found
+    return {}
 
 
-def _partitions(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
+def _faults(
+    check: Callable[[Plan, _Apart, Paths], Iterator[Fault]], plan: Plan, anew: _Apart, paths: Paths
+) -> Iterator[Fault]:
+    """Yield what a check finds. A file that cannot be read is a fault, too."""
+    try:
+        yield from check(plan, anew, paths)
+    except UserErrors as several:
+        yield from ((Path(error.where), error.what) for error in several.errors)
+    except UserError as error:
+        yield Path(error.where), error.what
+
+
+def _partitions(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
     for run in {run.partition_id: run for run in plan.runs.values()}.values():
         file, samples = paths.partition(run.partition_id), paths.data_files(run.data.id).samples
         if not (file.exists() and samples.exists()):
             continue
-        right, found = (t.astype(str) for t in (run.partition.assign(read_samples(samples)), read_partition(file)))
+        table = read_samples(samples)
+        try:
+            right = run.partition.assign(table).astype(str)
+        except UserError as error:
+            yield samples, f"cannot be divided as it was: {error.what}"
+            continue
+        found = read_partition(file).astype(str)
         if not right.equals(found[right.columns]):
+            yield samples, "does not agree with the partition: one of the two was changed"
             yield file, "does not follow from the samples: a sample has another site, role or split"
 
 
-def _labels(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    predicted = Predictions(plan, paths)
-    for name, run in plan.runs.items():
-        samples = paths.data_files(run.data.id).samples
+def _labels(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    for data in plan.data.values():
+        samples = paths.data_files(data.id).samples
         if not samples.exists():
             continue
         labels = read_samples(samples).set_index("sample")["label"]
+        compared = dict(_relabelled(plan, paths, data, labels))
+        wrong = {file: what for file, what in compared.items() if what}
+        # Where all predictions have other labels, it may be the samples that were changed.
+        if wrong and len(wrong) == len(compared):
+            yield samples, "has other labels than all predictions: one of the two was changed"
+        yield from wrong.items()
+
+
+def _relabelled(plan: Plan, paths: Paths, data: Data, labels: pd.Series) -> Iterator[Fault]:
+    """Yield each file of predictions on some data; with the first inference that has other labels, or ""."""
+    for name, run in plan.runs.items():
+        file = paths.predictions(name, plan.prediction_jobs[name])
+        if run.data.id != data.id or not file.exists():
+            continue
+        predicted, wrong = Predictions(plan, paths), ""
         for key in plan.predictions(name):
             for split in SPLITS:
                 try:
                     parts = predicted.parts(run, key, split)
-                except Missing:  # `score` lists them
+                except Missing:  # `verify` names those of test images; validation images may be left out
                     continue
                 if any((labels.reindex(part.samples).to_numpy() != part.label).any() for part in parts):
-                    yield (
-                        paths.predictions(name, plan.prediction_jobs[name]),
-                        f"{key}: a label is another than in the samples",
-                    )
+                    wrong = wrong or f"{key}: a label is another than in the samples"
+        yield file, wrong
 
 
-def _scores(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    file = paths.study_files(plan.name).scores
-    if not file.exists():
+def _scores(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    files = paths.study_files(plan.name)
+    if not files.scores.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:
-        right = read_table(score(plan, paths, Path(folder, "scores.csv")))
-    found = read_table(file)
+    right, found = read_table(score(plan, anew)), read_table(files.scores)
+    if files.missing.exists() and read_json(files.missing) != read_json(anew.study_files(plan.name).missing):
+        yield files.missing, "does not follow from the predictions: it lists others than cannot be scored"
     try:
-        # Sums over samples may differ in their last digits on another machine.
-        pd.testing.assert_frame_equal(found, right, check_exact=False, rtol=1e-9, atol=1e-12)
+        pd.testing.assert_frame_equal(found, right, check_exact=False, **NEAR)
     except AssertionError:
-        yield file, "does not follow from the predictions: a score is another one"
+        runs = _other_scores(found, right)
+        yield files.scores, f"does not follow from the predictions: a score is another one{_of(runs)}"
+        for name in runs:
+            file = paths.predictions(name, plan.prediction_jobs[name]) if name in plan.runs else files.scores
+            if file.exists():
+                yield file, "gives other scores than scores.csv has: one of the two was changed"
+
+
+def _of(runs: list[str]) -> str:
+    return f", of run {runs[0]}" if len(runs) == 1 else f", of {len(runs)} runs" if runs else ""
+
+
+def _other_scores(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """Return the runs whose rows in two tables of scores differ; none where the tables differ in their form alone."""
+    keys = [column for column in COLUMNS if column not in ("value", "n")]
+    if not {*COLUMNS} <= {*one.columns}:
+        return []
+    sides = [table[COLUMNS].astype(dict.fromkeys(keys, str)) for table in (one, other)]
+    rows = sides[0].merge(sides[1], "outer", keys, indicator=True)
+    same = rows["_merge"] == "both"
+    for column in ("value", "n"):
+        pair = [pd.to_numeric(rows[f"{column}_{side}"], errors="coerce") for side in "xy"]
+        same &= np.isclose(*pair, equal_nan=True, **NEAR)
+    return list(dict.fromkeys(rows.loc[~same, "run"]))
+
+
+def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    """Make tables, figures and page again. The traffic and the divergence of features are taken as they are."""
+    files, new = paths.study_files(plan.name), anew.study_files(plan.name)
+    if not paths.page(plan.name).exists():
+        return
+    for file in (files.scores, files.missing, files.ledger, files.divergence):
+        if file.exists():
+            shutil.copyfile(file, new.folder / file.name)
+    results = load(plan, anew)
+    summarise(results)
+    for name in plan.figures:
+        draw(results, name)
+    write(results)
+    pairs = [(paths.page(plan.name), anew.page(plan.name)), *zip(files.reported, new.reported, strict=True)]
+    for file, right in [*pairs, *((files.figure(name), new.figure(name)) for name in plan.figures)]:
+        if file.exists() and not _alike(file, right):
+            yield file, "is not what the results give: it was changed, or another version of fedshift made it"
+
+
+def _alike(file: Path, right: Path) -> bool:
+    """Return whether two files say the same: tables of numbers up to their last digits, all others byte by byte."""
+    with readable(file, "result"):
+        if file.read_bytes() == right.read_bytes():
+            return True
+    if file.suffix != ".csv":
+        return False
+    try:
+        pd.testing.assert_frame_equal(read_table(file), read_table(right), check_exact=False, **NEAR)
+    except (AssertionError, UserError):
+        return False
+    return True

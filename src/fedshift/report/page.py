@@ -324,8 +324,11 @@ def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
         yield Tile(f"Outside, by {controls.about.sees} only", level(outside.mean, findings.headline), note)
 
 
-def _missing(results: StudyResults) -> list[dict[str, str]]:
-    """Return what could not be scored, one row where all inferences of a run are missing for one reason."""
+def _missing(results: StudyResults) -> list[dict[str, Any]]:
+    """Return what could not be scored, one row where all inferences of a run are missing for one reason.
+
+    `unusable` rows have predictions, which lack samples, have others or numbers that are none.
+    """
     findings = results.findings
     conditions = {name: condition for condition in findings.conditions for name in condition.runs}
     inferences: dict[tuple[str, str], list[str]] = {}
@@ -338,6 +341,7 @@ def _missing(results: StudyResults) -> list[dict[str, str]]:
             "seed": str(conditions[run].runs[run].seed),
             "inference": "all" if len(named) == len(findings.keys) else ", ".join(named),
             "why": why,
+            "unusable": results.paths.predictions(run, results.plan.prediction_jobs[run]).exists(),
         }
         for (run, why), named in inferences.items()
         if run in conditions
