@@ -118,6 +118,7 @@ format: $(STAMP) ## format the sources
 faults: $(EXPORTS_STAMP) ## disturb the workflow FAULTS times (120), damage and falsify every file of a study, and check what is left
 	@$(BIN)/python tests/faults/campaign.py
 	$(BIN)/python tests/faults/damage.py
+	$(BIN)/python tests/faults/forge.py
 	$(EXPORTS)/python tests/faults/misread.py
 
 bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results/DATE.json

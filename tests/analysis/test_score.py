@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fedshift.inferences.tsmobn import TsmoBN
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import read_json
-from fedshift.report import summary
+from fedshift.report import page, summary
 from fedshift.report.headline_tables import overview
 from fedshift.study import calls
 from fedshift.study.plan import Plan
@@ -374,3 +375,37 @@ def test_runs_with_other_inferences_have_other_commands(tmp_path: Path) -> None:
     assert [len(runs) for runs in commands.values()] == [4, 2]
     last = list(plan.runs)[-1]
     assert calls.one_run(plan, paths, last) == start.replace("RUN", last)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda table: pd.concat([table, table]), "is predicted twice"),
+        (lambda table: table.assign(p1=float("nan")), "a probability is NaN or infinite"),
+        (lambda table: table[table["site"] != "centre1"], "samples are not predicted"),
+        (lambda table: table.assign(site="centre1"), "a sample has another site than in the partition"),
+    ],
+)
+def test_predictions_that_cannot_be_scored_are_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Callable[[pd.DataFrame], pd.DataFrame], why: str
+) -> None:
+    plan, paths = fake_study.build(tmp_path)
+    path = fake_study.predictions_of(plan, paths, next(iter(plan.runs)))
+    write_table(path, change(read_table(path)))
+    score.score(plan, paths)
+    said = capfd.readouterr().err.splitlines()
+    said = [line for line in said if line.startswith(f"{path}: ")]
+    assert said
+    assert all("is left out of all scores: " in line and why in line for line in said)
+    assert {entry["run"] for entry in study_tables.missing(plan, paths)} == {path.parent.name}
+
+
+def test_the_page_says_which_predictions_cannot_be_scored(tmp_path: Path) -> None:
+    plan, paths = fake_study.build(tmp_path, without={"bn": "local", "seed": 2})
+    path = fake_study.predictions_of(plan, paths, next(iter(plan.runs)))
+    write_table(path, read_table(path).assign(p1=float("nan")))
+    score.score(plan, paths)
+    summary.summarise(results.load(plan, paths))
+    text = " ".join(page.write(results.load(plan, paths)).read_text(encoding="utf-8").split())
+    assert "Incomplete: 2 entries are missing." in text, "a run that was not trained is another matter"
+    assert "Of 1 the predictions are there and cannot be scored." in text

@@ -122,16 +122,16 @@ class NiftiVolume(Scan):
         import numpy as np
 
         data, shape = self.content.dataobj, self.content.shape[:3]
-        content = np.empty(math.prod(shape) * data.dtype.itemsize, dtype=np.uint8)
+        content = bytearray(math.prod(shape) * data.dtype.itemsize)
         view = memoryview(content)
         with gzip.open(self.path) as file:
             file.seek(self._begin)
             # in blocks: a call for all of them would hold them twice
-            for first in range(0, len(content), BLOCK):
+            for first in range(0, len(view), BLOCK):
                 block = view[first : first + BLOCK]
                 if file.readinto(block) < len(block):
                     raise UserError(self.path, CUT, self.remedy)
-        return content.view(data.dtype).reshape(shape, order="F")
+        return np.frombuffer(content, data.dtype).reshape(shape, order="F")
 
     def _mapped(self) -> np.ndarray:
         """Return the values of a plain volume as stored, which the system reads from the disk when they are used.

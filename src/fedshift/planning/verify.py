@@ -56,16 +56,8 @@ def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
             one.faults.update(dict.fromkeys(one.silent, SILENT))
     sources = [one for one in checked if one.output.rule in SOURCES]
     if not any(one.faults for one in sources):
-        unusable = dict(_unusable(plan, paths))
-        for one in checked:
-            one.faults.update(
-                {file: unusable[file] for file in one.output.files if file in unusable.keys() - one.faults}
-            )
-    unlike = dict(_unlike_kept(plan, paths))
-    for one in checked:
-        for file in one.output.files:
-            if file in unlike:
-                one.faults.setdefault(file, unlike[file])
+        _add(checked, _unusable(plan, paths))
+    _add(checked, _unlike_kept(plan, paths))
     index = paths.page("index")
     if index.exists() and any(one.begun for one in checked):
         checked.append(_checked(Output("index", (index,))))
@@ -75,7 +67,7 @@ def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
 def _checked(output: Output) -> Checked:
     faults = {file: what for file in output.every if (what := damage(file, whole=True) or _exchanged(file, output))}
     sound = [file for file in output.every if file not in faults]
-    ids = output.ids() if sound and output.ids is not dict else {}
+    ids = output.ids() if sound else {}
     silent = [file for file in sound if identity.silent(file, ids)]
     states = bool(ids) and any(file.suffix in identity.STATING for file in sound if file not in silent)
     unrecorded = tuple(file for file in sound if not recorded(file))
@@ -106,7 +98,7 @@ def _unlike_kept(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
     for run in plan.trainings:
         ours = _recorded(paths.run_files(run))
         for entry in kept(paths, run):
-            theirs = _recorded(entry.files)
+            theirs = {} if entry.damage() else _recorded(entry.files)
             other = [name for name in ours if theirs.get(name, ours[name]) != ours[name]]
             # the settings of a run are those of all its trainings
             if other and len(ours) - len(other) > 2:

@@ -327,7 +327,7 @@ def _control_tile(results: StudyResults, told: Answer) -> Iterator[Tile]:
 def _missing(results: StudyResults) -> list[dict[str, Any]]:
     """Return what could not be scored, one row where all inferences of a run are missing for one reason.
 
-    `unusable` rows have predictions, which lack samples, have others or numbers that are none.
+    Rows that are `unusable` have predictions, which cannot be scored.
     """
     findings = results.findings
     conditions = {name: condition for condition in findings.conditions for name in condition.runs}
