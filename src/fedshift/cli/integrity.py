@@ -44,7 +44,7 @@ def verify(args: argparse.Namespace) -> None:
         raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
     if args.deep:
         announce("making partitions, scores, tables, figures and page again")
-        from ..planning.recheck import disagreements
+        from ..report.recheck import disagreements
 
         wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths()).items()}
         for file, what in wrong.items():

@@ -19,14 +19,16 @@ from ..analysis.results import draw, load
 from ..analysis.score import COLUMNS, score
 from ..core.errors import UserError, UserErrors
 from ..data.prepared import read_partition, read_samples
+from ..io.arrays import map_array
 from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import read_json, readable
-from ..report.page import write
-from ..report.summary import summarise
+from ..jobs.prepare import seen
+from ..planning.files import outputs
 from ..study.plan import Plan
 from ..study.run import Data
-from .files import outputs
+from .page import write
+from .summary import summarise
 
 Fault = tuple[Path, str]
 """A file, and what is wrong with it."""
@@ -54,13 +56,14 @@ class _Apart(Paths):
 def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
     """Return each file that does not agree with those that it is made of, with what is wrong.
 
-    Partitions are assigned again from the samples, which finds a patient in two splits; labels of predictions are
-    compared with the samples; scores are computed again from predictions; and tables, figures and the page are made
-    again from these. Where two files disagree and either may be wrong, both are named, so that both are made again from
-    what they follow from. The first step that finds anything is the last one: all else is made of these files.
+    Digests of the images are made again. Partitions are assigned again from the samples, which finds a patient in two
+    splits. Labels of predictions are compared with the samples. Scores are computed again from predictions, and tables,
+    figures and the page are made again from these. Where two files disagree and either may be wrong, both are named, so
+    that both are made again from what they follow from. The first step that finds anything is the last one, since all
+    else is made of these files.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for check in (_partitions, _labels, _scores, _reported):
+        for check in (_pixels, _partitions, _labels, _scores, _reported):
             found: dict[Path, str] = {}
             for file, what in _faults(check, plan, _Apart(paths.root, Path(folder)), paths):
                 found.setdefault(file, what)
@@ -79,6 +82,19 @@ def _faults(
         yield from ((Path(error.where), error.what) for error in several.errors)
     except UserError as error:
         yield Path(error.where), error.what
+
+
+def _pixels(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    for data in plan.data:
+        files = paths.data_files(data)
+        if not (files.images.exists() and files.pixels.exists()):
+            continue
+        kept = read_table(files.pixels)
+        right = pd.DataFrame(map(seen, map_array(files.images)), columns=["pixels", "flat", "grey", "look"])
+        columns = [column for column in right if column in kept]
+        if any(right[column].tolist() != kept[column].tolist() for column in columns):
+            yield files.images, "does not agree with pixels.parquet: one of the two was changed"
+            yield files.pixels, "does not follow from the images"
 
 
 def _partitions(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
