@@ -235,7 +235,7 @@ class Forger:
     def applies(self, change: Change, file: Path) -> bool:
         """Return whether a file can be forged in a way."""
         try:
-            with self.forged(file, change):
+            with self.forged(file, change, record=False):
                 return True
         except SkippedError:
             return False

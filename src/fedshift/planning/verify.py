@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..analysis.predictions import Predictions
+from ..analysis.predictions import Missing, Predictions
 from ..core.errors import UserError
 from ..io import identity
 from ..io.checksums import MISSING, checksum_of, damage, recorded
@@ -115,7 +115,11 @@ def _recorded(files: RunFiles) -> dict[str, str]:
 
 
 def _unusable(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    """Yield each file of predictions that is there and that `score` leaves out, with the reason."""
+    """Yield each file of predictions that is there and that `score` leaves out, with the reason.
+
+    A partition with which no predictions agree may be what was changed, and is named too.
+    """
+    agrees: dict[str, bool] = {}
     for name, run in plan.runs.items():
         file = paths.predictions(name, plan.prediction_jobs[name])
         if not file.exists():
@@ -125,8 +129,14 @@ def _unusable(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
         try:
             for key in plan.predictions(name):
                 predicted.parts(run, key)
+            agrees[run.partition_id] = True
         except UserError as error:
             yield file, f"cannot be scored: {error.what}"
+            if isinstance(error, Missing):
+                agrees.setdefault(run.partition_id, False)
+    for key, whole in agrees.items():
+        if not whole:
+            yield paths.partition(key), "agrees with no predictions: one of the two was changed"
 
 
 def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
