@@ -28,7 +28,7 @@ from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, content_of
-from fedshift.flower import keys, processes, wire
+from fedshift.flower import keys, processes, superlink, wire
 from fedshift.flower.wire import FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.disclosure import leaves
@@ -335,3 +335,38 @@ def test_nothing_goes_over_a_network_without_tls(address: str, refused: bool) ->
     with pytest.raises(UserError) if refused else contextlib.nullcontext():
         processes.require_tls(address, None)
     processes.require_tls(address, Path("ca.crt"))
+
+
+def test_a_path_with_a_space_is_reached_by_one_without(tmp_path: Path) -> None:
+    """Flower splits the folders of its database's migrations at spaces, and would make no table."""
+    programs = tmp_path / "with a space" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "program").write_text("x")
+    with processes._without_space(programs) as folder:
+        assert " " not in str(folder)
+        assert (folder / "program").read_text() == "x"
+    assert not folder.exists()
+    assert (programs / "program").exists(), "the link is removed, and not what it leads to"
+    with processes._without_space(tmp_path) as same:
+        assert same == tmp_path
+
+
+@pytest.mark.parametrize("failures", [2, superlink.STARTS])
+def test_a_superlink_that_ends_while_it_starts_is_started_again(
+    failures: int, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = iter(range(failures))
+
+    def served(*_: Any) -> list[str]:
+        for _ in ended:
+            raise processes.EndedError("flower-superlink", "has ended with code -9", "see its log")
+        return ["north"]
+
+    monkeypatch.setattr(superlink, "_served", served)
+    with contextlib.chdir(root / "server"):
+        plan = study.load(Path("study.yaml"), "mini")
+        if failures == superlink.STARTS:
+            with pytest.raises(UserError, match="has ended 5 times; see its log"):
+                superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False)
+        else:
+            assert superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False) == ["north"]

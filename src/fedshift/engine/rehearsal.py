@@ -51,7 +51,7 @@ def rehearsed(specification: Specification, shape: Sequence[int], classes: int, 
     clients : number of sites of the study
     """
     forms = MessageForms(tuple(shape), classes, clients)
-    settings = SMALL | {"select": "last", "patience": None, "participation": 1.0}
+    settings = SMALL | {"patience": None, "participation": 1.0}
     training = specification.training.model_copy(update=settings)
     blank = dataclasses.replace(specification, training=training)
     n = max(4, classes)
