@@ -151,7 +151,7 @@ class Coordinator(ServerSide):
         messages = {}
         for k, name in enumerate(names):
             heard = together.heard(name, offers)
-            keys = [(client, key) for client, offer in heard.items() for key in offer]
+            keys = [[client, key] for client, offer in heard.items() for key in offer]
             tensors = {f"offer/{place}": heard[client][key] for place, (client, key) in enumerate(keys)}
             own = weights[k]
             if own is not None:

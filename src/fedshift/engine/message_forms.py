@@ -12,7 +12,8 @@ from torch import Tensor
 from ..core.errors import UserError
 from .transport import Message
 
-Forms = dict[str, tuple[tuple[int, ...], torch.dtype]]
+Form = tuple[tuple[int, ...], torch.dtype]
+Forms = dict[str, Form]
 """Shape and type of each tensor, by name."""
 
 
@@ -25,6 +26,7 @@ class MessageForms:
     shape : shape of one input
     classes : number of classes
     clients : number of sites of the study
+    images : number of images of the blank site: what an add-on sends before the first round may have a row for each
     questions : forms of the tensors that a site is sent, by kind of message; each distinct set once
     answers : forms of the tensors that a site sends, by kind and number of means that were sent; each distinct set once
     """
@@ -32,6 +34,7 @@ class MessageForms:
     shape: tuple[int, ...]
     classes: int
     clients: int
+    images: int
     questions: dict[str, list[Forms]] = field(default_factory=lambda: defaultdict(list))
     answers: dict[tuple[str, int], list[Forms]] = field(default_factory=lambda: defaultdict(list))
 
@@ -69,7 +72,14 @@ class MessageForms:
         `first` says that the site has never trained in this run: some algorithms send more then.
         """
         known = self.answers.get((asked.kind, _means(asked)), [])
+        if asked.kind == "join":
+            known = [{name: self._of_images(form, answer.about["n"]) for name, form in k.items()} for k in known]
         _require(answer, known[:1] if first else known)
+
+    def _of_images(self, form: Form, n: int) -> Form:
+        """Return the form of a tensor at a site with `n` images, given that at the blank site."""
+        shape, dtype = form
+        return ((n, *shape[1:]) if shape[:1] == (self.images,) else shape), dtype
 
     def _begin(self, message: Message) -> Forms:
         """Return the forms of a first message, which passes on what some other sites have sent."""
@@ -78,7 +88,10 @@ class MessageForms:
         for place, (_, key) in enumerate(message.about["offers"]):
             if key not in sent:
                 raise UserError("message begin", f"offers {key[:50]!r}, which no site sends")
-            forms[f"offer/{place}"] = sent[key]
+            tensor = message.tensors.get(f"offer/{place}")
+            forms[f"offer/{place}"] = self._of_images(
+                sent[key], len(tensor) if tensor is not None and tensor.dim() else 1
+            )
         weights = message.tensors.get("class_weights")
         if weights is not None and any("class_weights" in known for known in self.questions["begin"]):
             # Classes that no site has may be missing at the end.

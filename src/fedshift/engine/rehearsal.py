@@ -50,11 +50,12 @@ def rehearsed(specification: Specification, shape: Sequence[int], classes: int, 
     classes : number of classes
     clients : number of sites of the study
     """
-    forms = MessageForms(tuple(shape), classes, clients)
+    # More than there are classes, so that a row for each image is not one for each class.
+    n = max(4, classes) + 3
+    forms = MessageForms(tuple(shape), classes, clients, n)
     settings = SMALL | {"patience": None, "participation": 1.0}
     training = specification.training.model_copy(update=settings)
     blank = dataclasses.replace(specification, training=training)
-    n = max(4, classes)
     x = torch.rand(n, *shape, generator=torch.Generator().manual_seed(0))
     x = x.to(next((p.dtype for p in specification.model.parameters()), x.dtype))
     y = torch.arange(n) % classes
