@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,27 +165,30 @@ def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -
             raise UserError(source, f"no column {name!r}", did_you_mean(name, every))
         columns[role] = heads[0]
     files = [head for head in every if head not in columns.values() and _names_files(rows[head])]
-    for role in ("path", "mask", "site", "patient", "label"):
+    # whole words first: label is no lab
+    for whole, role in itertools.product((True, False), ("path", "mask", "label", "patient", "site")):
         free = [head for head in (files if role in ("path", "mask") else every) if head not in columns.values()]
         if role in columns or not free:
             continue
-        ranks = {head: _rank(head, role) for head in free}
+        ranks = {head: _rank(head, role, whole) for head in free}
         best = min(free, key=ranks.__getitem__)
-        if math.isfinite(ranks[best]) or (role == "path" and len(free) == 1):
+        if math.isfinite(ranks[best]) or (role == "path" and len(free) == 1 and not whole):
             columns[role] = best
     return columns
 
 
-def _rank(head: str, role: str) -> float:
-    """Return how surely the head of a column says what it holds: the lower, the surer; inf for no word of the role."""
-    words = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", head).casefold())
+def _rank(head: str, role: str, whole: bool) -> float:
+    """Return how surely the head of a column says what it holds: the lower, the surer; inf for no word of the role.
+
+    Unless it is the `whole` of a word of the head, a word of three letters or more may be its beginning.
+    """
+    parts = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", head).casefold())
     ranks = (
-        number + (0 if word == part else 0.5)
+        number
         for number, word in enumerate(WORDS[role])
-        for part in words
-        if part == word or (part.startswith(word) and len(word) > 2)
+        if word in parts or (not whole and len(word) > 2 and any(part.startswith(word) for part in parts))
     )
-    return min(ranks, default=float("inf"))
+    return min(ranks, default=math.inf)
 
 
 def _names_files(cells: pd.Series) -> bool:
@@ -323,7 +326,7 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
     rows = rows.dropna(axis="columns", how="all")
     write_table(out, rows)
     found = Found(out, rows, folder=folder.resolve())
-    found.told += [f"{folder}: {line}" for line in (*islice(listed.report(), 1, None), *told)]
+    found.told += [f"{folder}: {line}" for line in (*itertools.islice(listed.report(), 1, None), *told)]
     _look(found)
     for role in (role for role in ROLES if role in rows):
         found.told.append(f"  {role:8} {_values(rows[role], role)}")
