@@ -463,9 +463,7 @@ def test_a_full_disk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     assert list(Path(f"resources/{data.raw}").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "command", [["list", "algorithm"], ["check"], ["chek", "tiny"], [], ["check", "tiny", "--scale", "x"]]
-)
+@pytest.mark.parametrize("command", [["list", "algorithm"], ["check"], [], ["check", "tiny", "--scale", "x"]])
 def test_a_command_that_is_none_exits_with_2(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(command)
