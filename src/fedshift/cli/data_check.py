@@ -57,7 +57,8 @@ def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
     from ..analysis import power  # imports the statistics of SciPy
 
     design = power.design(plan, samples, key)
-    return [*power.lines(design)] if design else []
+    unit = "patients" if samples["patient"].notna().any() else "images"
+    return [*power.lines(design, unit)] if design else []
 
 
 def partitions(plan: Plan) -> Iterator[str]:
