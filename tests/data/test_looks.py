@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedshift.data.looks import CROPS, FAR, Album, alike, is_flat, is_grey, look, near_copies
+from fedshift.data.looks import ALIKE, CROPS, FAR, Album, alike, is_flat, is_grey, look, near_copies
 
 
 def pictures(number: int, side: int = 64) -> list[np.ndarray]:
@@ -146,3 +146,45 @@ def test_grey_images_have_equal_channels() -> None:
     nearly[-1, -1, 0] ^= 1
     assert not is_grey(nearly)
     assert not is_grey(colours[:, :, :1]), "one channel is not a colour image without colour"
+
+
+def alike_by(share: float, number: int = 120) -> np.ndarray:
+    """Pictures that have a share of one picture in common, as photographs of one organ have."""
+    common, *own = (picture.astype(float) for picture in pictures(number + 1))
+    return np.stack([share * common + (1 - share) * picture for picture in own]).round().astype(np.uint8)
+
+
+SITES = ["north", "south"] * 60
+
+
+def test_nearest_neighbours_are_those_of_other_sites() -> None:
+    """By NumPy's correlation of all pairs, of means over blocks of 24 x 24."""
+    images = alike_by(0.5, 24)
+    images = np.stack([np.asarray(Image.fromarray(image).resize((24, 24), Image.Resampling.BOX)) for image in images])
+    sites = SITES[:24]
+    grey = [np.asarray(Image.fromarray(image).convert("L"), float).ravel() for image in images]
+    expected = [max(np.corrcoef(grey[i], grey[j])[0, 1] for j in range(24) if sites[j] != sites[i]) for i in range(24)]
+    np.testing.assert_allclose(Album(images, sites).nearest, expected, atol=1e-5)
+    assert not len(Album(images).nearest) and not len(Album(images, ["north"] * 24).nearest)
+
+
+@pytest.mark.parametrize(
+    ("share", "more", "of_one_kind"), [(0.0, False, False), (0.83, True, False), (0.93, True, True)]
+)
+def test_more_is_asked_where_images_of_two_sites_are_alike(share: float, more: bool, of_one_kind: bool) -> None:
+    album = Album(alike_by(share), SITES)
+    assert (album.enough > ALIKE) == more
+    assert album.of_one_kind == of_one_kind
+
+
+def test_copies_are_found_among_images_that_are_alike() -> None:
+    """At 0.97, neighbours of one kind count as copies; at what is unusual here, copies alone do."""
+    images = alike_by(0.83, 40)
+    images = np.concatenate([images, [saved_again(image) for image in images[:5]]])
+    album = Album(images, [*SITES[:40], *SITES[1:6]])
+    codes = np.stack([look(image) for image in images])
+    usual = near_copies(codes, Album(images).likeness, lambda i, _: i < 5)[0]
+    found = near_copies(codes, album.likeness, lambda i, _: i < 5, album.enough)[0]
+    copies = {(k, 40 + k) for k in range(5)}
+    assert copies < set(usual), "neighbours, too"
+    assert set(found) == copies

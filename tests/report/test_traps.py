@@ -66,7 +66,9 @@ def judged(
     images = pictures(len(table)) if images is None else images
     pixels, flat, grey, looks = zip(*map(seen, images), strict=True)
     table = table.assign(pixels=pixels, flat=flat, grey=grey, look=looks, row=np.arange(len(table)))
-    return cohort._cohort(PARTITION, table, table[table["split"] == "test"], classes, Album(images))
+    return cohort._cohort(
+        PARTITION, table, table[table["split"] == "test"], classes, Album(images, table["site"].tolist())
+    )
 
 
 def check(made: Cohort, title: str) -> Check:
@@ -103,6 +105,15 @@ def test_cropped_copies_outside_are_suspect_and_said_with_what_they_may_be(tmp_p
     assert any(text.startswith(cohort.NEAR) for text in made.caveats)
     assert check(made, cohort.NEAR_WITHIN).status == "ok"
     assert light(made, "Leaks and copies").status == "suspect"
+
+
+def test_copies_cannot_be_told_where_most_images_are_alike_at_two_sites(tmp_path: Path) -> None:
+    """One sentence, which is neither ok nor suspect, and no list of pairs."""
+    common, *own = pictures(3 * EACH + 1).astype(float)
+    made = judged(rows(), tmp_path, np.stack([0.95 * common + 0.05 * one for one in own]).astype(np.uint8))
+    found = [one for one in made.checks if one.what in (cohort.NEAR, cohort.NEAR_WITHIN)]
+    assert [(one.what, one.status, one.nearest) for one in found] == [(cohort.NEAR, "unknown", ())]
+    assert found[0].detail.startswith("most images look like one of another site")
 
 
 def test_images_that_are_all_alike_may_only_be_of_one_kind(tmp_path: Path) -> None:

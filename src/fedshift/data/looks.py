@@ -37,7 +37,13 @@ BLOCKS = (16, 8, 4, 2)
 STEPS = (0.0125, 0.006, 0.003)
 """Shares of the side by which the edges of a crop are moved while the images agree better."""
 ALIKE = 0.97
-"""The least correlation of two small grey images that counts as a copy."""
+"""The least correlation of two small grey images that counts as a copy; where images of a set are alike, it is more."""
+SAMPLED = 1_000
+"""Images of a set whose nearest neighbour at another site is looked for."""
+OUTLYING = 4
+"""Robust standard deviations above the usual nearest neighbour, on Fisher's scale, that a copy must reach."""
+NEAREST = 0.999
+"""The most that is asked: an image that was saved again as JPEG or resized reaches little more."""
 KEPT = 2_000
 """The most grey images that are kept while pairs are confirmed: 74 MB."""
 MOST = 10_000
@@ -168,28 +174,65 @@ class Album:
     Parameters
     ----------
     images : images (n), each (height, width, channels); they are read when they are compared
+    sites : the site of each image (n), where it is known
     """
 
-    def __init__(self, images: Sequence[np.ndarray] | np.ndarray) -> None:
+    def __init__(self, images: Sequence[np.ndarray] | np.ndarray, sites: Sequence[str] | None = None) -> None:
         self.images = images
+        self.sites = sites
         self._read = functools.lru_cache(maxsize=KEPT)(lambda i: reduced(np.asarray(images[i]), FINE))
         self.likeness = functools.cache(self._likeness)
 
     def _likeness(self, i: int, j: int, crop: int) -> float:
         """Return the likeness of an image to another one, near a crop of the latter."""
-        return likeness(self._read(i), self._read(j), CROPS[crop])
+        return likeness(self._read(i), self._read(j), CROPS[crop], self.enough)
+
+    @functools.cached_property
+    def nearest(self) -> np.ndarray:
+        """The correlation of some of the images with their nearest neighbours at another site; empty without any.
+
+        Images of two sites are seldom copies, so that it says how alike images of this kind are.
+        """
+        if self.sites is None or len(set(self.sites)) < 2:
+            return np.empty(0)
+        rows = np.unique(np.linspace(0, len(self.images) - 1, SAMPLED).astype(int))
+        grey = np.stack([reduced(np.asarray(self.images[row]), SIDE).ravel() for row in rows]).astype(np.float64)
+        grey -= grey.mean(1, keepdims=True)
+        size = np.linalg.norm(grey, axis=1)
+        grey, rows = grey[size > 0] / size[size > 0, None], rows[size > 0]
+        site = np.asarray(self.sites)[rows]
+        found: np.ndarray = np.where(site[:, None] != site, grey @ grey.T, -1.0).max(1, initial=-1.0)
+        return found[found > -1]
+
+    @functools.cached_property
+    def enough(self) -> float:
+        """The least correlation of a copy: ALIKE, or more where usual neighbours at another site reach it."""
+        if not len(self.nearest):
+            return ALIKE
+        fisher = np.arctanh(np.minimum(self.nearest, NEAREST))
+        middle = np.median(fisher)
+        deviation = 1.4826 * np.median(np.abs(fisher - middle))
+        unusual = min(float(np.tanh(middle + OUTLYING * deviation)), NEAREST)
+        usual = self.nearest[self.nearest <= unusual]
+        return unusual if usual.max() >= ALIKE else ALIKE
+
+    @property
+    def of_one_kind(self) -> bool:
+        """True where most images have a neighbour at another site that is as alike as a copy."""
+        return len(self.nearest) > 0 and float((self.nearest >= ALIKE).mean()) > 0.5
 
 
 def near_copies(
     codes: np.ndarray,
     compare: Callable[[int, int, int], float],
     asked: Callable[[int, int], bool] = lambda i, j: True,
+    enough: float = ALIKE,
 ) -> tuple[dict[tuple[int, int], float], bool]:
     """Return the pairs of images (n) that look alike, also mirrored or cropped, and whether all pairs were looked at.
 
     `codes` are those of the images (n, crops), and `compare(i, j, crop)` returns the likeness of image i to one near a
     crop of image j, such as `Album.likeness`. Only pairs that are `asked` for are looked at, and at most MOST of them.
-    Pairs come in ascending order, each with its `likeness`.
+    Those with a likeness that is `enough` count. Pairs come in ascending order, each with its `likeness`.
     """
     found: dict[tuple[int, int], float] = {}
     looked_at = 0
@@ -201,34 +244,34 @@ def near_copies(
             return dict(sorted(found.items())), False
         looked_at += 1
         correlation = compare(i, j, crop)
-        if correlation >= ALIKE:
+        if correlation >= enough:
             found[pair] = correlation
     return dict(sorted(found.items())), True
 
 
-def likeness(image: np.ndarray, source: np.ndarray, start: Box) -> float:
+def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = ALIKE) -> float:
     """Return the largest correlation of an image, or of its mirror image, with a crop of another one near `start`.
 
     Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows, and no more
-    once it has reached ALIKE.
+    once it is `enough`.
     """
     edge = whole(SIDE, FINE)
     target = edge @ image @ edge.T
     target = (target - target.mean()) / (target.std() or 1)
     # The code of a crop is also that of its mirror image.
-    straight = _climbed(target, source, start)
-    if straight >= ALIKE:
+    straight = _climbed(target, source, start, enough)
+    if straight >= enough:
         return straight
-    return max(straight, _climbed(target[:, ::-1], source, start))
+    return max(straight, _climbed(target[:, ::-1], source, start, enough))
 
 
-def _climbed(target: np.ndarray, source: np.ndarray, start: Box) -> float:
-    """Return the correlation that moving and resizing a crop reaches; no more is looked for than ALIKE."""
+def _climbed(target: np.ndarray, source: np.ndarray, start: Box, enough: float) -> float:
+    """Return the correlation that moving and resizing a crop reaches; no more is looked for than is `enough`."""
     best = _correlation(target, source, start)
     box = start
     for step in STEPS:
         better = True
-        while better and best < ALIKE:
+        while better and best < enough:
             better = False
             for direction in (*np.eye(3), *-np.eye(3)):
                 top, left, side = box + step * direction

@@ -64,7 +64,8 @@ def about_pairs(synthetic: bool) -> str:
     """Return what is said of the pictures of near copies."""
     return (
         "The most alike pairs, prepared as for the network. The correlation is that of both as small grey images, "
-        f"mirrored or cropped where they agree better then; the search ends where it reaches {ALIKE}."
+        f"mirrored or cropped where they agree better then; the search ends where it reaches {ALIKE}, or more where "
+        "images of different sites are alike."
         f"{private(synthetic)}"
     )
 

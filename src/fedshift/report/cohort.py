@@ -127,7 +127,7 @@ def cohorts(results: StudyResults) -> list[Cohort]:
     for run, rows in assigned.values():
         images = results.paths.data_files(run.data.id).images
         if "look" in rows and images.exists() and images not in albums:
-            albums[images] = Album(map_array(images))
+            albums[images] = Album(map_array(images), results.samples(run.data.id)["site"].tolist())
         of_folds = tests[run.data.id, run.partition.without_fold()]
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
         dataset = results.plan.study.dataset
@@ -290,6 +290,10 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
     usable = rows["look"].map(lambda codes: isinstance(codes, bytes) and len(codes) == 8 * len(CROPS))
     if array.ndim != 4 or not usable.any():
         return
+    if album.of_one_kind:
+        kind = "most images look like one of another site, so that copies cannot be told from images of one kind"
+        yield Check(NEAR, "unknown", f"{kind}; equal pixels are looked for all the same")
+        return
     coded = rows[usable].reset_index(drop=True)
     codes = np.frombuffer(b"".join(coded["look"]), dtype="<u8").astype(np.uint64).reshape(len(coded), -1)
     external = coded["role"] == "external"
@@ -324,7 +328,7 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
             people = "one patient" if one_person(i, j) else "two patients"
         return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
 
-    pairs, complete = near_copies(codes, compared, asked)
+    pairs, complete = near_copies(codes, compared, asked, album.enough)
     # Rounded, so that the order does not depend on the machine.
     nearest = sorted(pairs, key=lambda pair: (-round(pairs[pair], 3), pair))
     some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
