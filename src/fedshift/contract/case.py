@@ -136,20 +136,18 @@ def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
     kept = _kept(cls)
     # The position of a generator counts, too: few draws leave the words of its state as they were.
     shared = {name: pickle.dumps(read()) for name, (read, _, _) in PROCESS.items()}
-    cause: Exception | None = None
-    with tempfile.TemporaryDirectory() as folder:
-        with contextlib.chdir(folder):
-            try:
-                check()
-            except Exception as error:
-                cause = error
-        written = sorted(file.name for file in Path(folder).iterdir())
+    cause, written = _attempt(check)
     after = _kept(cls)
     changed = sorted(name for name in kept.keys() | after.keys() if kept.get(name) != after.get(name))
     for name, (read, restore, remedy) in PROCESS.items():
         if pickle.dumps(read()) != shared[name]:
             restore(pickle.loads(shared[name]))
-            raise Broken(f"it changes {name}: {remedy}") from cause
+            # Once more, since a library that is imported for the first time may draw, too.
+            _attempt(check)
+            again = pickle.dumps(read()) != shared[name]
+            restore(pickle.loads(shared[name]))
+            if again:
+                raise Broken(f"it changes {name}: {remedy}") from cause
     if changed:
         words = (
             "so a run depends on those before it in the same process; keep tensors in the state that hooks are given"
@@ -162,6 +160,18 @@ def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
         raise Broken(f"it sets self.{cause.errors()[0]['loc'][0]}, {words}")
     if cause is not None:
         raise cause
+
+
+def _attempt(check: Callable[[], None]) -> tuple[Exception | None, list[str]]:
+    """Run a check in an empty working folder; return its error, if any, and the names of the files that it leaves."""
+    cause: Exception | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.chdir(folder):
+            try:
+                check()
+            except Exception as error:
+                cause = error
+        return cause, sorted(file.name for file in Path(folder).iterdir())
 
 
 def own_classes(cls: type[Plugin]) -> list[type]:
