@@ -81,7 +81,8 @@ def answers(cls: Kind) -> None:
 
 def weighs(cls: Kind) -> None:
     """Check that weights of classes change training with the add-on; see `algorithms.weighs_classes`."""
-    weighs_classes(discover("algorithm")["fedavg"], addon=made(cls))  # type: ignore[arg-type]
+    with watched(cls):
+        weighs_classes(discover("algorithm")["fedavg"], addon=made(cls))  # type: ignore[arg-type]
 
 
 def _fedavg(addon: Addon | None) -> Federation:
