@@ -74,8 +74,10 @@ def home_names(addon: Addon | None, algorithm: Algorithm, model: nn.Module) -> s
     """
     known = {name for name, _ in model.named_parameters()}
     names = dict[str, str]()
-    for plugin in filter(None, (addon, algorithm)):
-        names |= dict.fromkeys(plugin.stays(model), f"{plugin.name}.stays")
+    plugins: tuple[Addon | Algorithm | None, ...] = (addon, algorithm)
+    for plugin in plugins:
+        if plugin is not None:
+            names |= dict.fromkeys(plugin.stays(model), f"{plugin.name}.stays")
     for name, hook in names.items():
         if name not in known:
             problem = f"names {name!r}, which is no parameter of the network"

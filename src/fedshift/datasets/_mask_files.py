@@ -43,22 +43,29 @@ def read_classes(
     says; of a file with several pages, `page` says which. Raises UserError for a file that cannot be read, another
     size, and a value without a class.
     """
+    found, coloured = mask_values(file, remedy, any(isinstance(value, str) for value in values), page)
+    return _classes(file, found, image, values, coloured)
+
+
+def mask_values(
+    file: Path, remedy: str = "", coloured: bool = False, page: int | None = None
+) -> tuple[np.ndarray, bool]:
+    """Return the values of a mask (height, width), int64, and whether they are colours: 65536 red + 256 green + blue.
+
+    Of a `coloured` mask grey values are colours, too. For the rest see `read_classes`.
+    """
     from PIL import ImageOps
 
-    coloured = any(isinstance(value, str) for value in values)
     with opened_image(file, remedy, kind="mask") as opened:
         require_page(file, opened, page)
         turned = ImageOps.exif_transpose(opened)
         if opened.mode in GREY and not coloured:
-            found = _whole(file, np.asarray(turned), opened.mode == "1")
-        else:
-            found = _colours(file, turned)
-            # Grey values that a program has saved as colours are numbers still.
-            if not coloured and not (found % GREY_STEP).any():
-                found //= GREY_STEP
-            else:
-                coloured = True
-    return _classes(file, found, image, values, coloured)
+            return _whole(file, np.asarray(turned), opened.mode == "1"), False
+        found = _colours(file, turned)
+    # Grey values that a program has saved as colours are numbers still.
+    if coloured or (found % GREY_STEP).any():
+        return found, True
+    return found // GREY_STEP, False
 
 
 def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: Mapping[int | str, int]) -> Image.Image:

@@ -84,9 +84,9 @@ async def _content(receive: Any) -> bytes | None:
 @contextmanager
 def opened_gate(host: str, port: int, certificate: tuple[Path, Path], ca: Path, superlink: str) -> Iterator[None]:
     """Hold a gate at host and port open inside the context, with a certificate and its key, to a SuperLink."""
-    files = {"ssl_certfile": f"{certificate[0]}", "ssl_keyfile": f"{certificate[1]}"}
-    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
-    server = uvicorn.Server(uvicorn.Config(Gate(superlink, ca), host=host, port=port, **quiet, **files))
+    options: dict[str, Any] = {"ssl_certfile": f"{certificate[0]}", "ssl_keyfile": f"{certificate[1]}"}
+    options |= {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
+    server = uvicorn.Server(uvicorn.Config(Gate(superlink, ca), host=host, port=port, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until = time.monotonic() + STARTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import UserError, did_you_mean
-from ..core.spelling import counted, plain
+from ..core.spelling import counted, folded
 from ..datasets.own_images import ROLES, renamed
 from ..io.scan import Reading
 from ..io.scan_files import NIFTI, is_scan, located, open_scan
@@ -160,7 +161,7 @@ def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -
     columns = dict[str, str]()
     every = [str(head) for head in rows]
     for role, name in given.items():
-        heads = [head for head in every if plain(head) == plain(name)]
+        heads = [head for head in every if folded(head) == folded(name)]
         if not heads:
             raise UserError(source, f"no column {name!r}", did_you_mean(name, every))
         columns[role] = heads[0]
@@ -279,21 +280,17 @@ def _ending(file: Path) -> str:
 def _mask_values(found: Found) -> tuple[int | str, ...]:
     """Return the values of some masks that are images, sorted; none for scans."""
     import numpy as np
-    from PIL import Image
 
-    from ..datasets._mask_files import GREY, _colours, _greys
+    from ..datasets._mask_files import mask_values
 
     cells = found.rows["mask"].dropna().unique()
     values = set[int]()
     coloured = False
     for cell in cells[:: -(-len(cells) // MASKS_READ) or 1]:
         file, _ = located(found.base, cell)
-        try:
-            with Image.open(file) as image:
-                coloured |= image.mode not in GREY
-                values |= set(np.unique(_colours(image) if coloured else _greys(image)).tolist())
-        except (OSError, ValueError, Image.DecompressionBombError):
-            continue
+        with contextlib.suppress(UserError):  # the check of the study names it
+            content, coloured = mask_values(file, coloured=coloured)
+            values |= set(np.unique(content).tolist())
     return tuple(f"#{value:06x}" if coloured else value for value in sorted(values))
 
 

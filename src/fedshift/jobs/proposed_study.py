@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
-from ..core.spelling import counted, plain
+from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..datasets.own_images import label_texts
 from .found_images import MOST_CLASSES, Choose, Found
 
@@ -23,8 +23,8 @@ FIRST = (
     *("gutartig", "negativ", "gesund", "kontrolle", "nein", "unauffällig", "background"),
 )
 """Words for the class that is not looked for: it comes first, and the other one is the positive class."""
-UNKNOWN = ("", "unknown", "unklar", "unbekannt", "na", "n/a", "nan", "none", "?", "-", "missing", "fehlt")
-"""Labels that say that the class is not known, folded by `plain`."""
+UNKNOWN = (PLACEHOLDERS - {"0"}) | {"unklar", "unbekannt", "fehlt"}
+"""Labels, as `folded` folds them, that say that the class is not known. The number 0 is a class."""
 ENOUGH = 20
 """Patients of the rarest class that an external site should have: with fewer, its interval says little."""
 FEW_IMAGES = 10
@@ -158,11 +158,11 @@ def _classes(rows: pd.DataFrame, choose: Choose, reasons: list[str]) -> dict[str
     spelt: dict[str, str] = {}
     classes: dict[str, str | None] = {}
     for label in sorted(counts.index, key=lambda text: (not text.isdecimal(), text.rjust(9, "0"))):
-        if plain(label) in UNKNOWN:
+        if folded(label) in UNKNOWN:
             classes[label] = None
             reasons.append(f"{counted(int(counts[label]), 'image')} with the label {label!r} left out")
             continue
-        name = spelt.setdefault(plain(label), label)
+        name = spelt.setdefault(folded(label), label)
         if name != label:
             reasons.append(f"labels {name!r} and {label!r} are one class")
         classes[label] = name
@@ -198,7 +198,7 @@ def _ordered(
     """Return the names of classes in their order: of two, the positive one comes second."""
     if len(names) != 2 or all(name.startswith("class ") for name in names):
         return list(names)
-    negative = [name for name in names if any(plain(name).startswith(word) for word in FIRST)]
+    negative = [name for name in names if any(folded(name).startswith(word) for word in FIRST)]
     if len(negative) == 1:
         return sorted(names, key=lambda name: name not in negative)
     counts = label_texts(cells).fillna("").map(classes).value_counts()
