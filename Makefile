@@ -135,7 +135,7 @@ COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --py
 PACKAGE = $(COMPILE) --group dev --group setup pyproject.toml
 BEYOND = awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' requirements.lock "$$whole"
 
-EXTRAS = $(addprefix --extra ,bundle excel mlflow slides tensorboard)
+EXTRAS = $(addprefix --extra ,bundle mlflow slides tensorboard)
 # Flower wants an older rich and a newer certifi than the others.
 APART = rich|certifi
 

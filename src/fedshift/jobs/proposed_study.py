@@ -23,7 +23,7 @@ FIRST = (
     *("gutartig", "negativ", "gesund", "kontrolle", "nein", "unauffällig", "background"),
 )
 """Words for the class that is not looked for: it comes first, and the other one is the positive class."""
-UNKNOWN = (PLACEHOLDERS - {"0"}) | {"unklar", "unbekannt", "fehlt"}
+UNKNOWN = (PLACEHOLDERS - {"0"}) | {"", "unklar", "fehlt"}
 """Labels, as `folded` folds them, that say that the class is not known. The number 0 is a class."""
 ENOUGH = 20
 """Patients of the rarest class that an external site should have: with fewer, its interval says little."""
