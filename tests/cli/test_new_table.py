@@ -168,7 +168,7 @@ def test_masks_lie_beside_their_images() -> None:
 
 def test_a_folder_of_dicom_gets_pseudonyms_and_the_labels_of_a_table(capsys: Told) -> None:
     for k in range(24):
-        device = {"ManufacturerModelName": ("One", "Two")[k % 2]}
+        device = {"ManufacturerModelName": ("One", "Two")[k % 2], "SOPInstanceUID": f"1.2.{k}"}
         altered("MR_small.dcm", Path("pacs", f"P{k}", "IM1"), PatientID=f"007{k}", **device)
     assert cli.main(["new", "x", "--table", "pacs", "--yes"]) == 2
     assert "no folder names a class, and no header does; give --labels CSV" in capsys.readouterr().err
