@@ -26,11 +26,10 @@ from fedshift.analysis.effects import Estimates
 from fedshift.analysis.estimates import Estimate
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.names import LEVELS, Names
-from fedshift.analysis.verdict import Word, verdict
+from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset
 from fedshift.metrics import Metric
-from fedshift.report.answer import leading
 from fedshift.study.plan import Plan, Study
 from fedshift.study.threshold import Threshold
 
@@ -331,9 +330,7 @@ class Simulated(Estimates):
 class Trial:
     """A study of hospitals inside and outside, with one inference, and conditions of which none is better."""
 
-    def __init__(
-        self, inside: Sequence[Any], outside: Sequence[Any], headline: str, trainings: int, conditions: int = 1
-    ) -> None:
+    def __init__(self, inside: Sequence[Any], outside: Sequence[Any], headline: str, trainings: int) -> None:
         self.hospitals = [("internal", one) for one in inside] + [("external", one) for one in outside]
         study = Study.model_validate(
             {
@@ -342,7 +339,7 @@ class Trial:
                 "partition": {"internal": [one.name for one in inside], "external": [one.name for one in outside]},
                 "model": "mlp",
                 "training": {"rounds": 1},
-                "runs": [{"algorithm": {"name": "fedprox", "mu": 2.0**-k}} for k in range(conditions)],
+                "runs": [{"algorithm": "fedavg"}],
                 "seeds": list(range(trainings)),
                 "inferences": ["source"],
                 "metrics": [headline],
@@ -357,15 +354,12 @@ class Trial:
 
     def findings(self, rng: np.random.Generator) -> Findings:
         """Return the numbers of one such study, through the tables that a page is made of."""
-        shifts = rng.standard_normal((len(self.names.conditions), self.trainings, 2))
-        drawn = [(role, one.name, *one.drawn(rng, shifts.reshape(-1, 2))) for role, one in self.hospitals]
-        condition = self._leading(rng, shifts)
-        (inference,) = self.plan.inferences
-        number = [*self.names.conditions].index(condition)
+        shifts = rng.standard_normal((self.trainings, 2))
+        (condition,), (inference,) = self.names.conditions, self.plan.inferences
         sites, blind, rows = {}, {}, []
-        for role, name, label, people, probability in drawn:
-            own = probability.reshape(*shifts.shape[:2], -1)[number]
-            score = _over_trainings(self.metric, label, people, own, name)
+        for role, one in self.hospitals:
+            name, (label, people, probability) = one.name, one.drawn(rng, shifts)
+            score = _over_trainings(self.metric, label, people, probability, name)
             level = (condition, role, name, inference, self.metric.name)
             shares = np.bincount(label, minlength=2) / len(label)
             guess = np.tile(shares, (len(label), 1))
@@ -377,33 +371,6 @@ class Trial:
         study = Simulated(self.names, {self.metric.name: self.metric}, sites, blind)
         table = pd.DataFrame(rows).join(effects.at_sites(study), on=LEVELS)
         return Findings(self.names, table, effects.table(study))
-
-    def _leading(self, rng: np.random.Generator, shifts: np.ndarray) -> str:
-        """Return the condition that a page is about, by the validation images of the hospitals at home."""
-        if len(shifts) == 1:
-            return next(iter(self.names.conditions))
-        values = []
-        for role, one in self.hospitals:
-            if role == "internal":
-                label, _, probability = one.drawn(rng, shifts.reshape(-1, 2))
-                values.append([self.metric.value(label, np.stack([1 - each, each], 1)) for each in probability])
-        means = np.mean(values, 0).reshape(shifts.shape[:2]).mean(1)
-        nothing = Findings(self.names, pd.DataFrame(columns=[*LEVELS, "mean"]), pd.DataFrame(columns=effects.COLUMNS))
-        led, _ = leading(nothing, nothing.conditions, dict(zip(self.names.conditions, means, strict=True)))
-        return led.id
-
-    def led(self, studies: int, seed: int = 0) -> tuple[float, Covered]:
-        """Return how often the leading condition holds up, and the coverage of its level outside."""
-        rng = np.random.default_rng([seed, self.trainings, len(self.names.conditions)])
-        truth = float(np.mean([one.truth(self.metric.name) for role, one in self.hospitals if role == "external"]))
-        held, rows = 0, []
-        for _ in range(studies):
-            found = self.findings(rng)
-            led = next(one for one in found.conditions if found.scored(one, found.level_inference(one)))
-            held += verdict(found, led).word is Word.HOLDS
-            level = found.effect("level", led, found.level_inference(led))
-            rows.append(((level.low, level.high), truth))
-        return held / studies, covered(iter(rows))
 
     def said(self, studies: int, seed: int = 0) -> dict[str, float]:
         """Return how often each word is said, as shares of the studies."""
@@ -427,13 +394,6 @@ def failing(patients: int, trainings: int) -> Trial:
     inside = [Right(f"in{k}", 2 * patients, 0.9, 3) for k in range(3)]
     outside = [Right(f"out{k}", patients, 0.7 if k == 0 else 0.9, 3) for k in range(5)]
     return Trial(inside, outside, "accuracy", trainings)
-
-
-def equals(conditions: int, patients: int, trainings: int = 3) -> Trial:
-    """Return a study of so many equal conditions that lose five points outside, which is the margin."""
-    inside = [Right(f"in{k}", patients, 0.9, 3) for k in range(3)]
-    outside = [Right(f"out{k}", patients, 0.85, 3) for k in range(2)]
-    return Trial(inside, outside, "accuracy", trainings, conditions)
 
 
 # ---- tables
@@ -493,12 +453,6 @@ def tables(studies: int) -> Iterator[str]:
         words = failing(n, 3).said(some)
         cells.append([f"{n} patients a site, one of five loses 20 points", *(f"{100 * s:.1f}" for s in words.values())])
     yield table(["three hospitals at home, two outside, margin 5 points", "holds up", "loses", "cannot tell"], cells)
-    cells = []
-    for n, k in itertools.product((50, 200), (1, 5, 20)):
-        held, level = equals(k, n).led(some)
-        name = f"best of {k} equal conditions" if k > 1 else "one condition"
-        cells.append([f"{name}, {n} patients a site", f"{100 * held:.1f}", level.text])
-    yield table(["5 points lost, which is the margin; three trainings", "holds up", "level outside is covered"], cells)
 
 
 def main() -> None:

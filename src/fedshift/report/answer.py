@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ..algorithms import Collaboration
 from ..analysis import contrasts
@@ -39,8 +37,8 @@ class Answer:
     """The sentences about the first condition and the others, and the numbers of the first.
 
     `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. The first
-    condition is never chosen by results outside: see `leading`. `led` names it, and says why it
-    is this one where there are several. `further` counts the conditions without a sentence. `condition` is the first,
+    condition is never chosen by results: see `leading`. `led` names it, and says why it is this one where there are
+    several. `further` counts the conditions without a sentence. `condition` is the first,
     and `judged` the verdict on it.
     """
 
@@ -55,48 +53,31 @@ class Answer:
     led: str
 
 
-def leading(
-    findings: Findings, conditions: Sequence[Condition], validated: Mapping[str, float]
-) -> tuple[Condition, str]:
+def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condition, str]:
     """Return the condition that a page is about, and the words that say why it is this one.
 
-    It is the first of the primary comparison that a study declares, or else the federated condition that is best on
-    validation images at home (`validated`, by the id of a condition; more is better). Where these are not known of all,
-    or the conditions are few, it is the study's first. Results outside play no part: the best of many there flatters
-    itself.
+    It is the first of the primary comparison that a study declares, or else the first federated condition of the study.
+    No result plays a part, not even validation images at home: trainings that were lucky there are lucky outside, too.
     """
     declared = contrasts.declared(findings)
     if declared:
-        family = declared[0].first.members
-        return next(
-            one for one in conditions if one in family
-        ), "named first by the declared comparison, of {} conditions"
-    federated = [one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration]
-    means = [
-        float(np.mean([validated.get(one.id, math.nan) for one in findings.alike(condition)]))
-        for condition in federated
-    ]
-    if len(conditions) > ONE_BY_ONE and federated and not np.isnan(means).any():
-        return federated[int(np.argmax(means))], "best of {} conditions on validation images at home"
-    return conditions[0], "the first of {} conditions"
+        first = next(one for one in conditions if one in declared[0].first.members)
+        return first, "named first by the declared comparison, of {} conditions"
+    federated = (one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration)
+    return next(federated, conditions[0]), "the first of {} conditions"
 
 
-def answer(
-    findings: Findings,
-    unit: str = "patients",
-    faulty: bool = False,
-    validated: Mapping[str, float] | None = None,
-) -> Answer:
+def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
     Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
-    what would narrow an interval. See `leading` for `validated`.
+    what would narrow an interval.
     """
     conditions = list(distinct(findings).values())
     compared = comparison_section.sentences(findings, unit)
     opening = ""
     many = len(conditions) > ONE_BY_ONE
-    first, why = leading(findings, conditions, validated or {})
+    first, why = leading(findings, conditions)
     # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
     conditions.sort(key=lambda condition: condition is not first)
     title = first.full_title(findings.several and not findings.averaged)

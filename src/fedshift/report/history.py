@@ -79,21 +79,6 @@ def trained(results: StudyResults) -> list[Trained]:
     ]
 
 
-def validated(results: StudyResults) -> dict[str, float]:
-    """Return the mean validation value at home of the kept rounds, by the id of each condition; more is better.
-
-    It is NaN where a run has none, or where rounds were selected at other sites.
-    """
-    found = {}
-    for condition in results.findings.conditions:
-        sign = -1 if condition.run.training.select_by == "loss" else 1
-        values = [results.manifests[name].get("best_value") for name in condition.runs]
-        numbers = [sign * float(value) for value in values if isinstance(value, int | float)]
-        known = len(numbers) == len(values) and not condition.run.training.select_at
-        found[condition.id] = float(np.mean(numbers)) if known else NAN
-    return found
-
-
 def of_one_class(results: StudyResults, condition: Condition) -> str:
     """Return that trainings of a condition answer nearly always with one class at home; empty where none does."""
     findings = results.findings

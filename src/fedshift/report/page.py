@@ -47,7 +47,7 @@ from .cohort import EVENTS, Cohort, cohorts, events, problems
 from .downloads import Download, download, downloads
 from .first_screen import Screen, lights, screen
 from .forest import WIDTHS, Forest, forest, pooled
-from .history import costs, facts, of_one_class, runs_table, specs, trained, unfinished, validated
+from .history import costs, facts, of_one_class, runs_table, specs, trained, unfinished
 from .html import PageCell, PageTable, plain, render
 from .methods_screen import Methods
 from .phrases import bounds, counted, heading, joined, level, resampled
@@ -110,7 +110,7 @@ def context(results: StudyResults) -> dict[str, Any]:
     checks = [check for cohort in people for check in cohort.checks]
     faults = problems(people)
     faulty = bool(faults or few) or any(cohort.doubted for cohort in people)
-    told = answer(findings, unit, faulty, validated(results))
+    told = answer(findings, unit, faulty)
     worse = beaten(controls, told.condition, findings.level_inference(told.condition))
     late = next(unfinished(findings, runs, results.rounds), "")
     to_do = _to_do_first(people, faults, few, unit)
@@ -280,18 +280,20 @@ def _origin(results: StudyResults) -> str:
     return "images given as real"
 
 
-def _forests(results: StudyResults, told: Answer, first: Screen, unit: str, methods: Methods | None) -> list[str]:
+def _forests(
+    results: StudyResults, told: Answer, first: Screen, unit: str, methods: Methods | None = None
+) -> list[str]:
     """Return the picture that answers, for wide and for narrow screens; nothing where no site has a score."""
     from markupsafe import Markup
 
     findings = results.findings
     if not any(findings.scored(told.condition, key) for key in told.condition.inferences):
         return []
-    return [Markup(_forest(results, told, first, unit, methods, width).svg(name)) for name, width in WIDTHS.items()]
+    return [Markup(_forest(results, told, first, unit, width, methods).svg(name)) for name, width in WIDTHS.items()]
 
 
 def _forest(
-    results: StudyResults, told: Answer, first: Screen, unit: str, methods: Methods | None, width: float
+    results: StudyResults, told: Answer, first: Screen, unit: str, width: float, methods: Methods | None = None
 ) -> Forest:
     about = f"Study {results.plan.name}, {results.plan.view[:7]}."
     if methods:
@@ -304,7 +306,7 @@ def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
     results = load(plan, paths)
     content = context(results)
     inches = float(width.removesuffix("mm")) / 25.4
-    picture = _forest(results, content["answer"], content["screen"], content["unit"], content["methods"], inches)
+    picture = _forest(results, content["answer"], content["screen"], content["unit"], inches, content["methods"])
     out = results.files.folder / "answer.svg"
     write_text(out, picture.svg("answer"))
     with atomic(out.with_suffix(".pdf")) as temporary:
