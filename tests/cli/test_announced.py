@@ -17,7 +17,7 @@ from fedshift.cli import parser as cli
 from fedshift.cli.group import take_project_scale
 from fedshift.core import console
 
-QUICK = {"list", "sources", "repeat", "new", "clean"}
+QUICK = {"list", "sources", "repeat", "new", "clean", "completion"}
 """Commands that load no large library, read no table, and start no other program."""
 BY_THEMSELVES = {"check", "run"}
 """Commands that announce each part of their work, or do not open the study."""

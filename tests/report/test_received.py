@@ -17,6 +17,7 @@ def facts(card: dict[str, Any]) -> dict[str, str]:
         "cards": [card],
         "archives": [],
         "command": "",
+        "settings": [],
         "facts": [],
         "runs": plain(Table("Runs", ("Run",), ())),
         "run_commands": {},

@@ -39,9 +39,9 @@ STEPS = (0.0125, 0.006, 0.003)
 ALIKE = 0.97
 """The least correlation of two small grey images that counts as a copy; where images of a set are alike, it is more."""
 SAMPLED = 1_000
-"""Images of a set whose nearest neighbour at another site is looked for."""
+"""Images of a set whose neighbours at another site are looked for."""
 OUTLYING = 4
-"""Robust standard deviations above the usual nearest neighbour, on Fisher's scale, that a copy must reach."""
+"""Robust standard deviations above the usual neighbour, on Fisher's scale, that a copy must reach."""
 NEAREST = 0.999
 """The most that is asked: an image that was saved again as JPEG or resized reaches little more."""
 KEPT = 2_000
@@ -188,10 +188,11 @@ class Album:
         return likeness(self._read(i), self._read(j), CROPS[crop], self.enough)
 
     @functools.cached_property
-    def nearest(self) -> np.ndarray:
-        """The correlation of some of the images with their nearest neighbours at another site; empty without any.
+    def neighbours(self) -> np.ndarray:
+        """The correlation of some images with their second nearest neighbours at another site; empty without any.
 
-        Images of two sites are seldom copies, so that it says how alike images of this kind are.
+        It says how alike images of this kind are. The nearest neighbour may be a copy: a whole site may have been saved
+        again as another.
         """
         if self.sites is None or len(set(self.sites)) < 2:
             return np.empty(0)
@@ -201,25 +202,26 @@ class Album:
         size = np.linalg.norm(grey, axis=1)
         grey, rows = grey[size > 0] / size[size > 0, None], rows[size > 0]
         site = np.asarray(self.sites)[rows]
-        found: np.ndarray = np.where(site[:, None] != site, grey @ grey.T, -1.0).max(1, initial=-1.0)
+        apart = np.where(site[:, None] != site, grey @ grey.T, -1.0)
+        found: np.ndarray = np.sort(apart, axis=1)[:, -2] if len(rows) > 1 else np.empty(0)
         return found[found > -1]
 
     @functools.cached_property
     def enough(self) -> float:
         """The least correlation of a copy: ALIKE, or more where usual neighbours at another site reach it."""
-        if not len(self.nearest):
+        if not len(self.neighbours):
             return ALIKE
-        fisher = np.arctanh(np.minimum(self.nearest, NEAREST))
+        fisher = np.arctanh(np.minimum(self.neighbours, NEAREST))
         middle = np.median(fisher)
         deviation = 1.4826 * np.median(np.abs(fisher - middle))
         unusual = min(float(np.tanh(middle + OUTLYING * deviation)), NEAREST)
-        usual = self.nearest[self.nearest <= unusual]
+        usual = self.neighbours[self.neighbours <= unusual]
         return unusual if usual.max() >= ALIKE else ALIKE
 
     @property
     def of_one_kind(self) -> bool:
-        """True where most images have a neighbour at another site that is as alike as a copy."""
-        return len(self.nearest) > 0 and float((self.nearest >= ALIKE).mean()) > 0.5
+        """True where most images have two neighbours at another site that are as alike as copies."""
+        return len(self.neighbours) > 0 and float((self.neighbours >= ALIKE).mean()) > 0.5
 
 
 def near_copies(

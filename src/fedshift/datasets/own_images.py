@@ -430,7 +430,9 @@ class OwnImages(Dataset):
 
     def _left_out(self, raw: Path) -> Iterator[str]:
         """Yield a sentence about the images that `labels` leaves out."""
-        _, texts = self._kept_rows(self._table(raw))
+        if not self._unused:
+            return
+        _, texts = self._kept_rows(self._table(raw), faults=[])
         if len(texts):
             each = ", ".join(f"{number:,} {quoted(str(text))}" for text, number in texts.value_counts().items())
             yield f"{counted(len(texts), 'image')} left out because of the label: {each}"
@@ -522,10 +524,16 @@ def read_rows(
     `columns` gives columns of the table by the names that they are to have. A column that has such a name itself, and
     another is taken in its place, is left out. Raises UserError for an unreadable file, a column that appears twice, a
     row with more cells than the header, and a column of `columns` that is missing; where columns are `needed`, also for
-    one of these and, with `remedy`, for a table without rows. With a list of `faults`, missing columns are added to it
-    instead.
+    one of these and, with `remedy`, for a table without rows. With a list of `faults`, missing columns and another
+    encoding are added to it instead.
     """
-    rows = read_texts(table, headed, encoding)
+    try:
+        rows = read_texts(table, headed, encoding)
+    except UserError as error:
+        if faults is None or not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        faults.append(error)
+        rows = read_texts(table, headed, "latin-1")  # every byte is a letter of it
     header = f"it has {', '.join(map(str, rows))}"
     require_none(
         UserError(table, f"no column {name!r}, which dataset.columns.{role} names", header)

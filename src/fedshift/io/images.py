@@ -29,7 +29,7 @@ INSIDE = ("BLP", "ICNS", "ICO")
 CUT_FIRST = "cut it into patches first: fedshift patches"
 """Remedy for an image that is too large to be read at once."""
 
-DAMAGE = (OSError, SyntaxError, ValueError, RuntimeError, struct.error)
+DAMAGE = (OSError, SyntaxError, TypeError, ValueError, RuntimeError, struct.error)
 """The errors that Pillow raises for a damaged image, beside its own."""
 
 ANEW = "obtain the archive again"
