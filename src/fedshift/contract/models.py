@@ -125,7 +125,8 @@ def is_its_state(cls: Kind) -> None:
 def has_gradients(cls: Kind) -> None:
     """Check that no parameter is left out of the forward pass: it would be sent, and counted, for nothing."""
     model, x = _opened(cls)
-    logits = model.train()(x)
+    with torch.random.fork_rng(devices=[]):  # dropout draws
+        logits = model.train()(x)
     (logits * torch.rand(logits.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
     unused = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     require(not unused, f"these parameters take no part in the forward pass, and would travel for nothing: {unused}")
