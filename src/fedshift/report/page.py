@@ -268,7 +268,7 @@ def _about(results: StudyResults, people: list[Cohort], cited: Citation, unit: s
         parts.append(f"{people[0].images:,} {_origin(results)}")
         if unit == "patients":
             parts.append(counted(people[0].people, "patient"))
-        parts.append(counted(len(sites), "hospital"))
+        parts.append(counted(len(sites), "hospital" if unit == "patients" else "site"))
     parts += [cited.date, f"fedshift {__version__}", cited.commit]
     return " · ".join(filter(None, parts))
 
