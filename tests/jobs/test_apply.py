@@ -615,12 +615,18 @@ def test_intervals_of_very_many_images_are_as_wide_as_they_must_be(trained_proje
 # ---- what a reader must know of the model and of the images
 
 
-def at_home_of(project: Project, folder: Path, right: Sequence[bool], role: str = "internal") -> Light:
+def at_home_of(
+    project: Project, folder: Path, right: Sequence[bool], role: str = "internal", several: bool = False
+) -> Light:
     """What is said of a run whose study tested so many images, each of a patient of its own."""
     folder.mkdir(exist_ok=True)
     made = invented(project, right)
     table = made.table.rename(columns={"path": "sample"}).drop(columns="predicted")
-    write_table(RunFiles(folder).predictions("source"), table.assign(site="north", role=role, split="test"))
+    table = table.assign(site="north", role=role, split="test")
+    if several:  # one file has all inferences of a study
+        other = table.assign(p0=1 - table["p0"], p1=1 - table["p1"], inference="tsmobn")
+        table = pd.concat([other, table.assign(inference="source")])
+    write_table(RunFiles(folder).predictions("2-inferences" if several else "source"), table)
     manifest = {"best_value": 0.625}
     return at_home(replace(made, folder=folder, manifest=manifest), None)
 
@@ -628,6 +634,7 @@ def at_home_of(project: Project, folder: Path, right: Sequence[bool], role: str 
 def test_a_model_that_is_no_better_than_a_guess_at_home_is_a_problem(trained_project: Project, tmp_path: Path) -> None:
     """Labels come in turn, so that every fourth, or three of four, right answers are the same share of each class."""
     good = at_home_of(trained_project, tmp_path, [n % 8 > 1 for n in range(80)])
+    assert good == at_home_of(trained_project, tmp_path / "several", [n % 8 > 1 for n in range(80)], several=True)
     assert good.status == "ok"
     assert good.detail.startswith("balanced accuracy 75.0\N{NO-BREAK SPACE}% on 80 test images (95% interval ")
     assert good.detail.endswith("over images); a guess has 50.0\N{NO-BREAK SPACE}%")
@@ -640,7 +647,7 @@ def test_a_model_that_is_no_better_than_a_guess_at_home_is_a_problem(trained_pro
 
 def test_without_predictions_of_its_study_only_validation_is_known(trained_project: Project, tmp_path: Path) -> None:
     made = replace(invented(trained_project, [True] * 8), folder=tmp_path, manifest={"best_value": 0.625})
-    said = "how it did in its own study is not known here; on validation images at home its accuracy was 62.5"
+    said = "how it did in its own study is not known here; on validation images at home its accuracy was 62.5\N{NO-BREAK SPACE}%"
     assert at_home(made, None).detail == said
     outside_only = at_home_of(trained_project, tmp_path, [True] * 80, role="external")
     assert (outside_only.status, outside_only.detail) == ("unknown", said)

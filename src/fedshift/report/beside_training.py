@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from ..study.selector import BASELINE
 from .first_screen import Light
 from .html import PageTable, plain
 from .new_classes import NewClasses
-from .phrases import chosen_by, level
+from .phrases import chosen_by, in_percent, level
 
 RANGE = (1, 50, 99)
 """Percentiles of training images: 2 % of them lie outside of the first and the last."""
@@ -44,6 +45,7 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
         best, by = applied.manifest.get("best_value"), applied.run.training.select_by
         if by and isinstance(best, int | float):
             said += f"; on validation images at home its {by.replace('_', ' ')} was {chosen_by(best, by)}"
+            said += "\N{NO-BREAK SPACE}%" if in_percent(by) else ""
         return Light(name, "unknown", said, "model")
     new = NewClasses(replace(applied, table=tested))
     metric, value = next(
@@ -63,12 +65,10 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
 
 def _tested(applied: Applied, images: RunImages | None) -> pd.DataFrame | None:
     """Return the predictions of test images at home, in the form of `Applied.table`; None where there are none."""
-    file = RunFiles(applied.folder).predictions(BASELINE)
-    if not applied.run.data.task.has_probabilities or not file.is_file():
+    if not applied.run.data.task.has_probabilities:
         return None
-    try:
-        table = read_table(file)
-    except UserError:
+    table = _predicted(RunFiles(applied.folder))
+    if table is None:
         return None
     table = table[(table["role"] == "internal") & (table["split"] == "test")]
     columns = [f"p{k}" for k in range(len(applied.run.data.dataset.classes))]
@@ -78,6 +78,20 @@ def _tested(applied: Applied, images: RunImages | None) -> pd.DataFrame | None:
         samples = images.prepared.samples
         table["patient"] = table["path"].map(dict(zip(samples["sample"].astype(str), samples["patient"], strict=True)))
     return None if table.empty else table
+
+
+def _predicted(files: RunFiles) -> pd.DataFrame | None:
+    """Return the predictions of a run with the statistics of its training; None where no readable file has them."""
+    for file in files.every_prediction:
+        with contextlib.suppress(UserError):
+            table = read_table(file)
+            if "inference" in table:  # a file of several
+                table = table[table["inference"] == BASELINE]
+            elif file != files.predictions(BASELINE):
+                continue
+            if len(table):
+                return table
+    return None
 
 
 def likeness(applied: Applied, images: RunImages | None) -> tuple[Light, PageTable | None]:
