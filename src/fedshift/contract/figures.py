@@ -30,7 +30,7 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 
 def _costly(*arguments: object) -> Any:
-    raise Broken("its caption reads predictions or images, which takes long; do that in `draw`")
+    raise Broken("its caption reads predictions, which takes long; do that in `draw`")
 
 
 def _require_harmless(figure: Figure, root: ElementTree.Element) -> None:
@@ -75,7 +75,7 @@ def draws(cls: Kind, what: str) -> None:
         raise Broken(f"no XML ({error}); escape names by xml.sax.saxutils.escape, or draw by `picture`") from error
     _require_harmless(figure, root)
     require(root.get("role") == "img", "its root needs role=img")
-    costly: Any = dict.fromkeys(("images", "mistakes", "outlines", "cases", "curves"), _costly)
+    costly: Any = dict.fromkeys(("mistakes", "outlines", "cases", "curves"), _costly)
     caption = figure.caption(dataclasses.replace(results, **costly))
     require(isinstance(caption, str), f"its caption is a {type(caption).__name__}, and must be text")
     head = f"{figure.title}: {caption[:20]}"

@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
-from .extras import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
@@ -136,16 +135,12 @@ def _excel_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
     """Read the first sheet of an Excel file as `read_texts` does. Blank rows are left out."""
     import pandas as pd
 
-    with extra("excel", f"reading {path}"):
-        import openpyxl  # noqa: F401 - pandas loads it
-    with readable(path, "Excel"):
-        cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False, na_values=[""], engine="openpyxl")
-        filled = cells.dropna(how="all")
-        if filled.empty:
-            raise ValueError("its first sheet is empty")
-    head, rows = filled.iloc[0], filled.iloc[1:]
+    from .excel import excel_cells
+
+    cells = excel_cells(path)
+    head, rows = cells.iloc[0], cells.iloc[1:]
     names = ["" if pd.isna(cell) else called(str(cell)) for cell in head]
-    _require_names(f"{path}, row {filled.index[0] + 1}", names)
+    _require_names(f"{path}, row {cells.index[0] + 1}", names)
     texts = rows.map(str).where(rows.notna(), None).set_axis(names, axis=1)
     return texts.loc[:, [bool(name) for name in names]].set_axis(pd.Index(rows.index + 1, name="row"))
 
