@@ -12,7 +12,10 @@ from pathlib import Path
 from fedshift.figures import ntk, toy
 
 OUT = Path(__file__).parent / "reproductions" / "fedbn-fig9" / "trends-figures.csv"
-HEAD = ("claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason")
+HEAD = (
+    *("claim", "sentence", "held", "mean_difference", "se", "seeds", "by", "within", "sites_for", "sites", "doubt"),
+    "reason",
+)
 
 
 def smallest_eigenvalues() -> list[str]:
@@ -36,7 +39,7 @@ def toy_errors() -> list[str]:
 
 def row(claim: str, sentence: str, count: int, of: int) -> list[str]:
     """Return a row of trends: the claim holds where it does in all cases."""
-    return [claim, sentence, "yes" if count == of else "no", "", "", str(count), str(of), "", ""]
+    return [claim, sentence, "yes" if count == of else "no", *[""] * 5, str(count), str(of), "", ""]
 
 
 def main() -> None:
