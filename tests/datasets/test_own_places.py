@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from fedshift.core import registry
-from fedshift.datasets.own_images import OwnImages, one_spelling
+from fedshift.datasets.own_images import OwnImages
+from fedshift.io.paths import one_spelling
 from fedshift.io.tables import write_table
 
 

@@ -647,7 +647,8 @@ def test_a_model_that_is_no_better_than_a_guess_at_home_is_a_problem(trained_pro
 
 def test_without_predictions_of_its_study_only_validation_is_known(trained_project: Project, tmp_path: Path) -> None:
     made = replace(invented(trained_project, [True] * 8), folder=tmp_path, manifest={"best_value": 0.625})
-    said = "how it did in its own study is not known here; on validation images at home its accuracy was 62.5\N{NO-BREAK SPACE}%"
+    said = "how it did in its own study is not known here; on validation images at home its accuracy was 62.5"
+    said += "\N{NO-BREAK SPACE}%"
     assert at_home(made, None).detail == said
     outside_only = at_home_of(trained_project, tmp_path, [True] * 80, role="external")
     assert (outside_only.status, outside_only.detail) == ("unknown", said)

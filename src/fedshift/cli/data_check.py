@@ -11,9 +11,9 @@ from ..core.errors import UserError, require_none
 from ..core.spelling import quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..data.prepared import read_samples
-from ..datasets.own_images import TABLE, further_columns, one_spelling
+from ..datasets.own_images import TABLE, further_columns
 from ..io.contents import remembered
-from ..io.paths import Paths, memory
+from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
 from ..study import Plan
 

@@ -22,6 +22,7 @@ from ..core.units import IGNORED, SPACING
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
+from ..io.paths import one_spelling
 from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
 from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
@@ -491,19 +492,6 @@ def _burnt_in(found: ScanRows) -> Iterator[str]:
             f"headers of {len(sites):,} images ({at}) say that their pixels show text which may identify the patient "
             "(BurnedInAnnotation): look at them, and cover it or leave them out"
         )
-
-
-def one_spelling(file: Path) -> str:
-    """Return the name of a file under which results know it, whichever way its path is written.
-
-    A file in the working folder has its path from there, through no link that leads elsewhere in it; any other file has
-    its absolute path.
-    """
-    here = Path.cwd()
-    written = Path(os.path.normpath(here / file))
-    real = file.parent.resolve() / file.name
-    inside = [path.relative_to(here) for path in (real, written) if path.is_relative_to(here)]
-    return str(inside[0] if inside else written)
 
 
 def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:

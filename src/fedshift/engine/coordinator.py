@@ -319,8 +319,10 @@ class Coordinator(ServerSide):
         replies = dict(self.transport.ask({names[k]: message for k, message in sent.items()}))
         for k, message in sent.items():
             reply = replies.get(names[k], Fault("did not answer"))
-            # A site that has answered, whatever it says, holds what it was sent.
-            self._held[k] = set() if isinstance(reply, Fault) else {*message.about["contents"].values()}
+            if isinstance(reply, Fault):
+                self._held[k] = set()
+            elif message.about["contents"]:  # a site that has answered, whatever it says, holds what it was sent
+                self._held[k] = {*message.about["contents"].values()}
             reply = usable(message, reply, lambda *both, k=k: self._require_fit(k, *both))
             if isinstance(reply, Fault):
                 faults[k] = reply.reason

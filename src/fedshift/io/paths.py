@@ -6,6 +6,7 @@ open no file, and `{wildcards}` of Snakemake may stand in place of a name.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,19 @@ STUDIES = Path("config", "studies")
 
 TABLES, FORMS = ("sites", "overview", "conditions", "comparison"), ("csv", "md", "tex")
 """Tables of a study for people, and the forms in which each is written."""
+
+
+def one_spelling(file: Path) -> str:
+    """Return the name of a file under which results know it, whichever way its path is written.
+
+    A file in the working folder has its path from there, through no link that leads elsewhere in it; any other file has
+    its absolute path.
+    """
+    here = Path.cwd()
+    written = Path(os.path.normpath(here / file))
+    real = file.parent.resolve() / file.name
+    inside = [path.relative_to(here) for path in (real, written) if path.is_relative_to(here)]
+    return str(inside[0] if inside else written)
 
 
 def papers(studies: Path = STUDIES) -> Path:

@@ -41,7 +41,7 @@ class Output:
 
 def require_own_name(plan: Plan, paths: Paths) -> None:
     """Raise UserError where the page and the tables under the name of a study are those of another file."""
-    from ..datasets.own_images import one_spelling
+    from ..io.paths import one_spelling
 
     headline = paths.study_files(plan.name).headline
     other = read_json(headline).get("file") if headline.exists() else None

@@ -17,10 +17,9 @@ from ..analysis.values import DASH
 from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
-from ..datasets.own_images import one_spelling
 from ..io.checksums import damage, remedy
 from ..io.guards import require_object
-from ..io.paths import Paths, papers
+from ..io.paths import Paths, one_spelling, papers
 from ..io.text import read_json, write_json, write_text
 from ..papers import printed
 from ..papers.printed import Item
