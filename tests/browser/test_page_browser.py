@@ -309,7 +309,8 @@ def applied_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     table = table.assign(predicted=pd.array((p1 > 0.5).astype(int), dtype="Int64"), p0=1 - p1, p1=p1)
     run, inference = next(iter(plan.runs.values())), plan.inferences["tsmobn"]
     examples = {k: np.zeros((2, 8, 8, 3), np.uint8) for k in (0, 1)}
-    made = Applied(run, {}, inference, Path("new images"), out, table, {"lost.png": "no such image"}, 1, examples)
+    lost, looks = {"lost.png": "no such image"}, np.full((40, 3), 60.0)
+    made = Applied(run, {}, inference, Path("new images"), out, table, lost, 1, examples, looks, out)
     return applied.write(made).as_uri()
 
 
