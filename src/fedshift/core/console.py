@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Progress of some work towards `total`.
+    """A line on standard error that shows how much of some work is done, of `total` units.
 
     On a terminal this is a tqdm bar. Elsewhere lines are printed with count, share, rate and ETA: at most one every
     `every` seconds, and one at the end.

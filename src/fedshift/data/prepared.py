@@ -25,14 +25,14 @@ PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Return the data card of a prepared dataset. Raises UserError for a file that is none."""
+    """Return the data card of a prepared dataset. Raises UserError for a file that is no data card."""
     needed = {"classes": "a list of texts", "checksums": "a mapping", "synthetic": "true or false"}
     optional = {"sites": "a mapping", "code": "text", "unreadable": "a whole number"}
     return require_object(path, read_json(path), needed, optional, AGAIN)
 
 
 def read_samples(path: Path) -> pd.DataFrame:
-    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is none.
+    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is no such table.
 
     Spellings of one patient are one, so that splits and intervals take them together. Where there are several, the
     column AS_WRITTEN has the patients as the file spells them.
@@ -46,7 +46,7 @@ def read_samples(path: Path) -> pd.DataFrame:
 
 
 def read_partition(path: Path) -> pd.DataFrame:
-    """Return the table of a partition. Raises UserError for a file that is none."""
+    """Return the table of a partition. Raises UserError for a file that is no such table."""
     remedy = "remove it, and run the study again"
     table = read_table(path)
     require_columns(path, table, PARTITION, remedy)

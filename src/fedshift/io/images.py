@@ -82,23 +82,22 @@ def read_image(
         wide = opened.mode in ("I", "F")
         if wide and not own:
             raise ValueError("32 bits a pixel: bring it to 8 or 16")
-        image: Image.Image = opened
         if own:
             require_page(path, opened, page)
             _require_square(path, opened)
             if deep := _raw_mode(opened):
                 return _eight_bits(path, _deep_colours(path, opened, deep, page), window)
             ImageOps.exif_transpose(opened, in_place=True)
-        if wide or image.mode.startswith("I;16"):
-            shades = _eight_bits(path, _greys(opened, np.asarray(image)), window, wide=wide, own=own)
+        if wide or opened.mode.startswith("I;16"):
+            shades = _eight_bits(path, _greys(opened, np.asarray(opened)), window, wide=wide, own=own)
             if own and _tags(opened).get(PHOTOMETRIC) == WHITE_IS_ZERO:
                 # Pillow turns such images of up to 8 bits itself
                 shades = 255 - shades
             return np.repeat(shades[..., None], 3, axis=2)
         if own:
-            require_opaque(path, image)
+            require_opaque(path, opened)
         # without the copy that `convert` makes of what is RGB already
-        return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+        return np.asarray(opened if opened.mode == "RGB" else opened.convert("RGB"))
 
 
 @contextlib.contextmanager

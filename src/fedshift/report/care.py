@@ -99,7 +99,7 @@ def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
 
 
 def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:
-    """Return pairs with PNGs that are light together."""
+    """Return the pairs with their pictures as PNGs, so small that all together have about LIGHT characters."""
     pngs = iter(light([tile.image for pair in nearest for tile in pair.images], LIGHT))
     return [PicturedPair([(next(pngs), tile.lines) for tile in pair.images], pair.likeness) for pair in nearest]
 

@@ -138,9 +138,8 @@ class Methods:
             note = f"do not count: {reproduction.reason}" if reproduction.reason else "hold here"
             yield Tile("Trends of the paper", f"{reproduction.held} of {reproduction.judged}", note)
 
-    def in_words(self, synthetic: bool) -> list[str]:
+    def in_words(self, screen: Screen, synthetic: bool) -> list[str]:
         """Return what was compared, what came out, and what may be concluded."""
-        screen = self.screen()
         clients = "" if self.unit == "patients" else "No patients are known, and it says nothing about any hospital."
         invented = "The images are invented and show nothing about any data." if synthetic else ""
         last = "The order holds for these data, networks and trainings, and says nothing about the use for patients."

@@ -140,7 +140,7 @@ def context(results: StudyResults) -> dict[str, Any]:
         "about": _about(results, people, cited, unit),
         "citation": cited,
         "asked": [*hypothesis_section.asked(results), *([] if methods else comparison_section.asked(findings, unit))],
-        "in_words": methods.in_words(results.synthetic)
+        "in_words": methods.in_words(first, results.synthetic)
         if methods
         else in_words.sentences(
             findings, told.condition, told.judged, unit, bool(faults), results.synthetic, bool(worse)
