@@ -110,10 +110,13 @@ def test_the_order_of_a_list_of_settings_names_no_other_job(tmp_path: Path, plac
 
 @pytest.mark.parametrize("unasked", ["grid", "study"])
 def test_without_the_baseline_the_lead_tells_of_what_was_asked(tmp_path: Path, unasked: str) -> None:
-    """Levels of 90 and 70 percent, under the name of the inference; no change, and no gap to recover."""
+    """Levels of 90 and 70 percent, under the name of the inference; no change, and no gap to recover.
+
+    The first federated condition leads, so it is the one of two grids that is asked without the baseline.
+    """
     asked: dict[str, Any] = {"inferences": ["population"]}
     if unasked == "grid":
-        grids = [{"algorithm": "pooled", "inferences": ["population"]}, {"algorithm": "fedavg"}]
+        grids = [{"algorithm": "pooled"}, {"algorithm": "fedavg", "inferences": ["population"]}]
         asked = {"runs": grids, "inferences": ["source"]}
     found, *_ = scored(tmp_path, rights(population=0.7, source=0.6), **asked)
     told = answer(found)
