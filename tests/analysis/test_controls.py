@@ -8,11 +8,13 @@ from typing import Any
 
 import fake_study
 import pytest
+from on_page import sections_of
 
 from fedshift.analysis import results, score
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.report import headline_tables, page, summary, verdict_words
+from fedshift.report.study_report import StudyReport
 from fedshift.study.plan import Plan
 
 CONTROL = "Control: colour and texture only, no network"
@@ -59,13 +61,14 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
     assert (tsmobn.mean, tsmobn.low, tsmobn.high) == pytest.approx((0.1, 0.1, 0.1))
     assert found.controls.difference(condition.id, "source", "internal").mean == pytest.approx(0.1)
     assert verdict_words.beside_control(found.controls) == "", "TsmoBN is surely better"
-    context = page.context(found)
-    row = context["overview"].rows[-1]
-    shown = dict(zip(context["overview"].header, (cell.text for cell in row), strict=True))
+    sections = sections_of(found)
+    overview = sections["comparison"].tables[0]
+    row = overview.rows[-1]
+    shown = dict(zip(overview.header, (cell.text for cell in row), strict=True))
     assert shown["Condition"] == "Control: colour and texture only, no network"
     assert (shown["Internal mean"], shown["External mean"], shown["Gap"]) == ("80.0", "70.0", "+10.0")
     assert (shown["Inference"], shown["External loss recovered"]) == ("–", "–")
-    (sites,) = context["sites"]
+    (sites,) = sections["sites"].tables
     assert sites.header[-1] == "Control, no network"
     assert [(r[0].text, r[-1].text) for r in sites.rows] == [
         *((site, "80.0") for site in fake_study.INTERNAL),
@@ -91,7 +94,7 @@ def written_rows(plan: Plan, paths: Paths, name: str) -> list[dict[str, str]]:
 def test_the_answer_says_that_no_condition_is_surely_better(tmp_path: Path) -> None:
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.8}, 30)
     summary.summarise(results.load(plan, paths))
-    said = page.context(results.load(plan, paths))["control"]
+    said = StudyReport(results.load(plan, paths)).control
     assert said == (
         "No condition is surely better at external sites than a control that sees colour and texture only, without a "
         "network. Its accuracy there is 80.0\N{NO-BREAK SPACE}% (95% interval 80.0 to 80.0 over patients); the best "
@@ -103,7 +106,7 @@ def test_the_answer_says_that_no_condition_is_surely_better(tmp_path: Path) -> N
 def test_with_few_patients_nobody_can_tell(tmp_path: Path) -> None:
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.5}, 4)
     summary.summarise(results.load(plan, paths))
-    said = page.context(results.load(plan, paths))["control"]
+    said = StudyReport(results.load(plan, paths)).control
     assert said.startswith("Nobody can tell whether any condition is better at external sites than a control")
 
 
@@ -119,8 +122,9 @@ def test_without_its_predictions_a_control_is_nowhere(tmp_path: Path) -> None:
     assert both[0] == both[1]
     found = results.load(without, there)
     assert found.table("controls").empty and not found.controls
-    context = page.context(found)
-    assert context["control"] == "" and "network" not in str(context["overview"]) + str(context["sites"])
+    sections = sections_of(found)
+    assert StudyReport(found).control == ""
+    assert "network" not in str(sections["comparison"].tables[0]) + str(sections["sites"].tables)
 
 
 def test_means_over_partitions_that_leave_out_other_sites(tmp_path: Path) -> None:
@@ -139,5 +143,5 @@ def test_means_over_partitions_that_leave_out_other_sites(tmp_path: Path) -> Non
     assert found.controls.difference(family, "source").mean == pytest.approx(-0.2)
     told = verdict_words.beside_control(found.controls)
     assert "the best condition, FedAvg, aggregated BN with TsmoBN, has 80.0" in told
-    rows = [row for row in page.context(found)["overview"].rows if row[0].text == CONTROL]
+    rows = [row for row in sections_of(found)["comparison"].tables[0].rows if row[0].text == CONTROL]
     assert [row[1].text for row in rows] == ["C", "B"]

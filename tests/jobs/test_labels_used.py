@@ -28,6 +28,7 @@ from fedshift.io.tables import read_table
 from fedshift.io.tensors import read_tensors
 from fedshift.jobs.predict import predict
 from fedshift.report import page, summary
+from fedshift.report.care import concerns
 from fedshift.report.headline_tables import overview
 from fedshift.study.plan import Plan
 
@@ -310,7 +311,7 @@ def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made
     assert [LABELS in name for name in names] == [True, False, True, True, True]
     assert len(set(names)) == 5
     assert {row[1] for row in overview(findings).rows} == set(names)
-    told = [concern.text for concern in page.context(results.load(plan, paths))["concerns"]]
+    told = [concern.text for concern in concerns(results.load(plan, paths), [], [])]
     for name, (key, inference) in zip(names, plan.inferences.items(), strict=True):
         mine = [line for line in told if line.startswith(f"{name} first takes")]
         assert len(mine) == bool(inference.personalise), key

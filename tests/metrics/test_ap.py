@@ -19,6 +19,7 @@ from fedshift.analysis.results import load
 from fedshift.io.tables import read_table, write_table
 from fedshift.metrics.ap import AP
 from fedshift.report import page, summary
+from fedshift.report.headline_tables import overview
 
 Y = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
 S = np.array([0.9, 0.8, 0.6, 0.4, 0.7, 0.5, 0.4, 0.3, 0.1])
@@ -122,7 +123,7 @@ def test_the_interval_at_a_site_is_made_of_the_influence_of_patients(tmp_path: P
     assert row["chance"] == row["majority"] == 0.5
     compared = results.table("comparisons")[results.table("comparisons")["site"] == "centre1"].iloc[0]
     assert compared["low"] < compared["mean"] < compared["high"]
-    assert page.context(results)["overview"].caption.startswith(
+    assert overview(results.findings).caption.startswith(
         "Average precision: mean ± standard deviation over seeds, mean over sites. Chance level: 0.500. Gap"
     )
     text = page.write(load(plan, paths)).read_text(encoding="utf-8")

@@ -10,10 +10,12 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
+from on_page import sections_of
 from scored_study import summarised
 
 from fedshift.analysis import results
 from fedshift.report import page
+from fedshift.report.calibration_section import section
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": ["calibration"]}
@@ -89,17 +91,16 @@ def test_a_training_without_a_slope_leaves_the_site_without_one(
 def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = graded(tmp_path, monkeypatch)
     results.draw(results.load(found.plan, found.paths), "calibration")
-    content = page.context(found)
-    section = content["calibration"]
-    (table,) = section.tables
+    shown = sections_of(found)["calibration"]
+    (table,) = shown.tables
     assert table.header[3:6] == ("Observed / expected", "Intercept", "Slope")
     assert [(row[0].text, row[1].text, row[2].text, row[3].text) for row in table.rows][:2] == [
         ("centre1", "external", "Source", "1.32"),
         ("centre1", "external", "TsmoBN", "1.32"),
     ]
     assert table.rows[-1][0].text == "Mean of internal sites"
-    assert section.lines[0].startswith(f"Can the probability of class {fake_study.Fake().classes[1]} be taken")
-    assert "surely not extreme enough (above 1) at" in section.lines[0]
+    assert shown.lines[0].startswith(f"Can the probability of class {fake_study.Fake().classes[1]} be taken")
+    assert "surely not extreme enough (above 1) at" in shown.lines[0]
     text = page.write(results.load(found.plan, found.paths)).read_text(encoding="utf-8")
     assert '<a href="#calibration">' in text and '<section id="calibration"' in text
     assert fake_study.EVIL not in text
@@ -123,7 +124,9 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
     found = results.load(plan, paths)
     assert set(found.table("calibration")["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)
-    assert "probability of the most probable class be taken" in page.context(found)["calibration"].lines[0]
+    shown = section(found.findings, found.table("calibration"), "patients")
+    assert shown is not None
+    assert "probability of the most probable class be taken" in shown.lines[0]
     assert "where it is right" in results.draw(results.load(plan, paths), "calibration").read_text(encoding="utf-8")
 
 

@@ -15,7 +15,8 @@ from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.report import checklists
 from fedshift.report.checklists import Item
-from fedshift.report.html import render
+from fedshift.report.html import _environment
+from fedshift.report.sections import from_authors, reporting
 from fedshift.study.author import Author
 from fedshift.study.declaration import Study
 
@@ -65,8 +66,8 @@ def test_an_item_is_open_until_its_field_has_text(author: dict[str, str], claim:
 
 
 def shown(author: Author) -> Outline:
-    content = {"statements": checklists.statements(author), "checklists": checklists.checklists(author)}
-    return Outline(render("author.html.j2", content) + render("checklists.html.j2", content))
+    section = _environment().get_template("macros.html.j2").module.section  # type: ignore[attr-defined]
+    return Outline(section(from_authors(author)) + section(reporting(author)))
 
 
 def test_statements_are_shown_as_text() -> None:

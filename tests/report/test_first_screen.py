@@ -33,6 +33,7 @@ from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
 from fedshift.report.next_steps import STEPS, next_step
+from fedshift.report.study_report import StudyReport
 from fedshift.report.verdict_words import beaten, shortcut
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
@@ -204,9 +205,9 @@ def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
 
 def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.7)
-    told = answer(found.findings)
-    said = judged(found)
-    wide_, narrow = page._forests(found, told, said, "patients")
+    first = page.first_screen(StudyReport(found))
+    said = first.screen
+    wide_, narrow = page._forests(first.report, first)
     for svg in (wide_, narrow):
         root = ElementTree.fromstring(svg)
         title = root[0].text or ""
@@ -219,9 +220,9 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
         assert "margin: largest loss accepted by default" in " ".join(shown.split()) and "guess" in shown
         assert "4.0 times the margin" in " ".join(shown.split())
         assert "adapted with the hospital's own unlabelled images (TsmoBN)" in " ".join(shown.split())
-    assert wide_ == page._forests(found, told, said, "patients")[0], "the same bytes each time"
-    longest = replace(said, word="Not shown to work at home")
-    shown = "".join(ElementTree.fromstring(page._forests(found, told, longest, "patients")[1]).itertext())
+    assert wide_ == page._forests(first.report, first)[0], "the same bytes each time"
+    first.screen = replace(said, word="Not shown to work at home")
+    shown = "".join(ElementTree.fromstring(page._forests(first.report, first)[1]).itertext())
     assert "Not shown to work at home. Accuracy (%) at each hospital" not in shown, "one line would be cut"
     assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
 
@@ -235,7 +236,8 @@ def test_long_names_of_hospitals_leave_room_for_all_words(tmp_path: Path, monkey
 
     monkeypatch.setattr(forest, "_rows", long_names)
     for width in forest.WIDTHS.values():
-        picture = page._forest(found, answer(found.findings), judged(found), "patients", width)
+        report = StudyReport(found)
+        picture = page._picture(report, page.first_screen(report), width)
         with matplotlib.rc_context(_STYLE):
             figure = Figure(figsize=picture.size, layout="constrained")
             FigureCanvasAgg(figure)
@@ -277,7 +279,8 @@ def test_each_row_marks_its_own_commonest_class(tmp_path: Path) -> None:
 
 def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.8, margin=0.1)
-    for svg in page._forests(found, answer(found.findings), judged(found), "patients"):
+    report = StudyReport(found)
+    for svg in page._forests(report, page.first_screen(report)):
         assert "margin: largest loss accepted beforehand" in "".join(ElementTree.fromstring(svg).itertext())
 
 
@@ -305,7 +308,7 @@ def test_the_gain_has_its_interval_beside_the_level(tmp_path: Path) -> None:
 )
 def test_the_facts_say_whether_images_are_invented(synthetic: bool, words: str, tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.7, synthetic=synthetic)
-    assert f" · {words} · " in page.context(found)["about"]
+    assert f" · {words} · " in page.context(StudyReport(found))["about"]
     assert Discs().card().source == Gaussians().card().source == page.DRAWN
 
 
@@ -370,9 +373,9 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
     assert (said.word, said.tone) == ("A simple classifier is better", "plain")
     assert said.sentence.startswith(outside)
     assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
-    content = page.context(found)
-    assert content["screen"].word == said.word
-    assert "you may not conclude that a network is of use" in content["in_words"][-1]
+    first = page.first_screen(StudyReport(found))
+    assert first.screen.word == said.word
+    assert "you may not conclude that a network is of use" in first.in_words[-1]
 
 
 def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedshift.analysis.ranking import ranks
 from fedshift.analysis.results import StudyResults
 from fedshift.report import page
 from fedshift.report.methods_screen import Methods
+from fedshift.report.study_report import StudyReport
 from fedshift.study.plan import Run
 
 NOISE = np.random.default_rng(5).integers(-9, 10, (3, 40))
@@ -37,7 +38,7 @@ def study(root: Path, monkeypatch: pytest.MonkeyPatch, right: Right, methods: in
 
 
 def methods_of(found: StudyResults) -> Methods:
-    made = Methods.of(found.findings, "patients")
+    made = Methods.of(StudyReport(found))
     assert made is not None
     return made
 
@@ -54,7 +55,7 @@ def test_a_rank_is_behind_the_surely_better_and_before_the_surely_worse(
         "fedprox": (2, 3),
     }
     assert [rank.level.mean for rank in group] == sorted((rank.level.mean for rank in group), reverse=True)
-    screen = methods_of(found).screen()
+    screen = methods_of(found).screen
     assert (screen.word, screen.tone) == ("No single best", "plain")
     assert screen.sentence.endswith("2 of 3 conditions may be the best.")
 
@@ -62,7 +63,7 @@ def test_a_rank_is_behind_the_surely_better_and_before_the_surely_worse(
 def test_one_that_is_surely_better_than_all_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = study(tmp_path, monkeypatch, rightly(fedavg=8, fedprox=14), 2)
     assert [(rank.first, rank.last) for rank in ranks(found.findings)[0]] == [(1, 1), (2, 2)]
-    screen = methods_of(found).screen()
+    screen = methods_of(found).screen
     assert screen.word == "One is best"
     percent = f"{100 * 14 / 20:.1f}\N{NO-BREAK SPACE}%"
     assert screen.sentence == (
@@ -77,12 +78,12 @@ def test_one_that_is_surely_better_than_all_is_the_best(tmp_path: Path, monkeypa
 def test_the_declared_comparison_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     primary = {"condition": {"algorithm": "fedprox"}, "against": {"algorithm": "fedavg"}}
     found = study(tmp_path, monkeypatch, rightly(fedavg=8, fedprox=14, scaffold=19), primary=primary)
-    screen = methods_of(found).screen()
+    screen = methods_of(found).screen
     assert screen.word == "A difference is shown"
     assert screen.sentence.startswith("FedProx, aggregated BN is better than FedAvg, aggregated BN at ")
     assert "by 30.0 points" in screen.sentence
     alike = study(tmp_path / "alike", monkeypatch, rightly(fedavg=10, fedprox=10, scaffold=9), primary=primary)
-    assert methods_of(alike).screen().word == "No difference is shown"
+    assert methods_of(alike).screen.word == "No difference is shown"
 
 
 def test_one_training_ranks_nothing_and_names_the_setting_that_would(
@@ -90,7 +91,7 @@ def test_one_training_ranks_nothing_and_names_the_setting_that_would(
 ) -> None:
     found = study(tmp_path, monkeypatch, rightly(fedavg=2, fedprox=18), 2, seeds=[0])
     assert [(rank.first, rank.last) for rank in ranks(found.findings)[0]] == [(1, 2), (1, 2)]
-    screen = methods_of(found).screen()
+    screen = methods_of(found).screen
     assert (screen.word, screen.step) == ("Too few trainings to tell", "seeds: [0, 1, 2]")
 
 
@@ -99,13 +100,15 @@ def test_settings_with_other_sites_are_ranked_by_themselves(tmp_path: Path, monk
     parts = [{"internal": sites, "held_out": name, "split": split} for name, sites in SETTINGS.items()]
     made = methods_of(study(tmp_path, monkeypatch, rightly(fedavg=8, fedprox=14), 2, partition=parts))
     assert [len(group) for group in made.groups] == [2, 2]
-    assert made.screen().sentence.count("Setting ") == 2
-    shown = made.picture(made.screen(), "Study x.", 6).svg("x")
+    assert made.screen.sentence.count("Setting ") == 2
+    shown = made.picture("Study x.", 6).svg("x")
     assert shown.count(">few<") == shown.count(">many<") == 1
     assert shown.count(">1<") == shown.count(">2<") == 2, "the ranks of two conditions in two settings"
 
 
 def test_hospitals_outside_with_patients_keep_their_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = study(tmp_path, monkeypatch, rightly(fedavg=8, fedprox=14), 2, external=("x",))
-    assert Methods.of(found.findings, "patients") is None
-    assert Methods.of(found.findings, "images") is not None, "data without patients are of no hospital"
+    report = StudyReport(found)
+    assert Methods.of(report) is None
+    report.unit = "images"
+    assert Methods.of(report) is not None, "data without patients are of no hospital"

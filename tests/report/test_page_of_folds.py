@@ -6,11 +6,13 @@ from pathlib import Path
 
 import fake_study
 import pytest
+from on_page import sections_of
 from scored_study import summarised
 
 from fedshift.analysis.results import load
-from fedshift.report import page
+from fedshift.report.care import concerns
 from fedshift.report.cohort import cohorts
+from fedshift.report.study_report import StudyReport
 
 STUDY = {
     "partition": {"internal": ["a", "b"], "external": ["x"], "split": {"folds": 5, "val": 0.2}},
@@ -26,13 +28,14 @@ def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(fake_study, "PATIENTS", 16)
     plan, paths = summarised(tmp_path, **STUDY)
     loaded = load(plan, paths)
-    context = page.context(loaded)
+    report = StudyReport(loaded)
+    shown = sections_of(loaded)
     people = cohorts(loaded)
     assert [cohort.title for cohort in people] == [f"x, fold {k}" for k in range(1, 6)]
     assert not any(cohort.few for cohort in people)
-    assert not any("Few to test on" in concern.text for concern in context["concerns"])
-    assert not context["several"]
-    assert len(context["sites"]) == 1
-    assert [row[0].text for row in context["sites"][0].rows] == ["a", "b", "x"]
-    assert [row[3].text for row in context["sites"][0].rows] == ["16", "16", "16"]
-    assert len(context["missing"]) == 0
+    assert not any("Few to test on" in concern.text for concern in concerns(loaded, people, report.runs))
+    assert not report.findings.several
+    (sites,) = shown["sites"].tables
+    assert [row[0].text for row in sites.rows] == ["a", "b", "x"]
+    assert [row[3].text for row in sites.rows] == ["16", "16", "16"]
+    assert "missing" not in shown

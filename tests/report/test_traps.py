@@ -26,8 +26,9 @@ from fedshift.jobs.prepare import seen
 from fedshift.report import calibration_section, care, cohort, page
 from fedshift.report.answer import answer
 from fedshift.report.cohort import Check, Cohort
-from fedshift.report.first_screen import Light, lights, screen
+from fedshift.report.first_screen import lights, screen
 from fedshift.report.history import Trained, unfinished
+from fedshift.report.html import Light
 
 SITES = ("north", "south", "east")
 PARTITION = Partition(internal=("north", "south"), external=("east",))

@@ -13,6 +13,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import DASH, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Recovery, Verdict, verdict
 from . import comparison_section
+from .html import Tile
 from .phrases import capital, change_interval, joined, level, level_interval, percent, points, signed, why_none
 from .verdict_texts import Told
 from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, these_only
@@ -21,15 +22,6 @@ IN_WORDS = 6
 """Conditions that are described in sentences. The overview table has all."""
 ONE_BY_ONE = 3
 """With more conditions, a sentence about all of them comes first."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One number of the headline, with a note below it."""
-
-    label: str
-    value: str
-    note: str
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from ..analysis.table import Table
-from ..analysis.values import NAN, listed
+from ..analysis.values import DASH, NAN, listed
 from ..figures._images import png
 from ..io.text import write_text
 from ..jobs.apply import Applied, images_of_study
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
 from .beside_training import at_home, likeness
 from .history import Trained, facts
-from .html import PageTable, plain, render
+from .html import (
+    Block,
+    Concern,
+    Concerns,
+    Facts,
+    Heading,
+    Lead,
+    Lights,
+    Note,
+    PageTable,
+    Section,
+    Tiles,
+    linked,
+    plain,
+    render,
+)
 from .new_classes import NewClasses
 from .new_images import MOST, NewImages
 from .new_masks import NewMasks
-from .phrases import first_line
+from .phrases import counted, first_line, verb
 
 
 def write(applied: Applied) -> Path:
@@ -30,43 +47,143 @@ def write(applied: Applied) -> Path:
 
 
 def context(applied: Applied) -> dict[str, Any]:
-    """Return everything that the template shows."""
-    from markupsafe import Markup
-
+    """Return what the template of the page shows around its sections, and the sections."""
     run = applied.run
     outcome = NewMasks(applied) if run.data.task.has_masks else NewClasses(applied)
     trained_at = [site for site in outcome.sites if site in run.partition.internal]
-    trained = Trained(run.id, "", run.seed, applied.manifest, 0, NAN, NAN, NAN)
     shown = outcome.shown(trained_at)
-    fitted = "their shorter side was scaled, and the centre cut out"
-    if run.data.dataset.padded:
-        fitted = "their longer side was scaled, and black added to make them square"
-    images = images_of_study(run, applied.folder)
-    alike, seen = likeness(applied, images)
-    return shown | {
-        "lights": [at_home(applied, images), alike],
-        "looks": seen,
-        "applied": applied,
-        "outcome": outcome,
+    made = [
+        _predictions(applied, outcome, shown, trained_at),
+        _metrics(shown["metrics"]),
+        _examples(applied, outcome, shown),
+        _how(applied),
+        _model(applied),
+    ]
+    return {
         "run": run,
-        "card": run.data.card,
         "source": applied.source.resolve().name,
+        "images": len(outcome.table),
+        "synthetic": run.data.synthetic,
+        "missing": (),
         "unreadable": _unreadable(applied.unreadable),
-        "figure": Markup(shown["figure"]),  # our own, escaped when drawn
-        "examples": [
-            (*shown["sorts"][k], [png(image, outcome.edge) for image in of]) for k, of in applied.examples.items()
-        ],
-        "method": first_line(applied.inference),
-        "settings": list(_settings(applied)),
-        "transforms": [t.label for t in (*run.data.prepare, *run.transforms) if t.when != "train"],
-        "in_batches": applied.inference.score_columns()["batch_size"],
-        "few": _few(applied, outcome),
-        "fitted": fitted,
-        "trained_at": trained_at,
-        "facts": facts([trained]),
-        "listed": listed,
-        "large": f"{LARGE} times {WHOLE_SLIDES}",
+        "left_out": len(applied.unreadable),
+        "sections": [section for section in made if section is not None],
     }
+
+
+def _predictions(applied: Applied, outcome: NewImages, shown: dict[str, Any], trained_at: list[str]) -> Section:
+    """Return the answer: how far the model can be trusted here, what it predicts, and what to beware of."""
+    images = images_of_study(applied.run, applied.folder)
+    alike, looks = likeness(applied, images)
+    care = [*shown["care"], *_care(applied, outcome, shown.get("one_class", False), trained_at)]
+    blocks: list[Block] = [
+        Lights([at_home(applied, images), alike]),
+        Lead(shown["lead"]),
+        Tiles(shown["tiles"]),
+        shown["figure"],
+        *shown["tables"],
+        *([looks] if looks else []),
+        Heading("Read with care"),
+        Concerns([Concern("caveat", sentence) for sentence in care]),
+    ]
+    return Section("predictions", "Predictions", blocks, short="Predictions")
+
+
+def _care(applied: Applied, outcome: NewImages, one_class: bool, trained_at: list[str]) -> Iterator[str]:
+    """Yield what a reader must beware of in these images and this inference."""
+    if applied.scaled:
+        fitted = "their shorter side was scaled, and the centre cut out"
+        if applied.run.data.dataset.padded:
+            fitted = "their longer side was scaled, and black added to make them square"
+        yield (
+            f"{applied.scaled:,} images were not of the run's size: {fitted}. A magnification other than that of the "
+            "training images is a shift of its own."
+        )
+    if applied.large:
+        are = verb(applied.large, "are")
+        yield f"{counted(applied.large, 'image')} {are} more than {LARGE} times {WHOLE_SLIDES}."
+    if applied.inference.score_columns()["batch_size"]:
+        yield (
+            f"Batch norm took its statistics from these images, batch by batch: an image's {outcome.changed} depend on "
+            "the others of its site, and on batch size and order. Other images, or one alone, would be predicted "
+            "otherwise."
+        )
+        if few := _few(applied, outcome):
+            size = getattr(applied.inference, "batch_size", 0)
+            where = f" at {listed(few)}" if outcome.sites else ""
+            yield f"Fewer images than a batch of {size}{where}: statistics of so few are rough."
+    if trained_at:
+        yield f"{listed(trained_at)} took part in training, maybe with these very images."
+    if outcome.labelled:
+        unlabelled = len(outcome.table) - outcome.labelled
+        if unlabelled:
+            yield f"{unlabelled:,} images have no label, and count in no metric."
+        if one_class:
+            yield "All labels are of one class: metrics that need others have no value."
+        if outcome.unit == "images":
+            yield "Patients are unknown: intervals treat images as independent, and are too narrow if they are not."
+    if outcome.twice:
+        yield f"{outcome.twice:,} images are listed again, and were predicted and counted each time."
+
+
+def _metrics(table: PageTable | None) -> Section | None:
+    """Return the metrics on labelled images; None without any."""
+    if table is None:
+        return None
+    unit = "patients" if "patients" in table.caption else "images"
+    note = f"Intervals say how a value would vary with other {unit} of the same sites; the model is fixed."
+    return Section("metrics", "Metrics", [table, Note(note)], short="Metrics")
+
+
+def _examples(applied: Applied, outcome: NewImages, shown: dict[str, Any]) -> Section | None:
+    """Return images of each sort; None where the page is to hold none."""
+    blocks: list[Block] = [
+        Markup("{} The page holds these images: to pass it on without them, use <code>--no-examples</code>.").format(
+            shown["examples_note"]
+        )
+    ]
+    for sort, images in applied.examples.items():
+        heading, described = shown["sorts"][sort]
+        shape = Markup('<img src="data:image/png;base64,{}" alt="{}">\n')
+        tags = (shape.format(png(image, outcome.edge), described) for image in images)
+        blocks += [Heading(heading), Markup().join(tags)]
+    return Section("examples", "Examples", blocks, short="Examples") if applied.examples else None
+
+
+def _how(applied: Applied) -> Section:
+    """Return the network, the inference with its settings, and the transforms."""
+    inference = applied.inference
+    network = "the global one"
+    if inference.client:
+        network = f"that of client {inference.client}, with the tensors that stayed there"
+    transforms = [t.label for t in (*applied.run.data.prepare, *applied.run.transforms) if t.when != "train"]
+    rows = [
+        ("Network", [network]),
+        ("Batch norm statistics", [f"{inference.display_name}: {first_line(inference)}"]),
+        ("Settings", [*_settings(applied)]),
+        ("Transforms", transforms or ["none"]),
+    ]
+    return Section("how", "How they were made", [Facts(rows)], short="How they were made")
+
+
+def _model(applied: Applied) -> Section:
+    """Return the data of the training, and the run."""
+    run, manifest = applied.run, applied.manifest
+    data = {"Training data": "title"} | {key.capitalize(): key for key in ("version", "source", "licence", "citation")}
+    texts = {title: getattr(run.data.card, key) for title, key in data.items()}
+    addon = [run.addon.label] if run.addon else []
+    trained = Trained(run.id, "", run.seed, manifest, 0, NAN, NAN, NAN)
+    rows = [
+        *((title, [linked(text)]) for title, text in texts.items() if text),
+        ("Run", [run.id]),
+        ("Algorithm", [f"{run.algorithm.label}, {run.bn.replace('_', ' ')} BN", *addon]),
+        ("Model", [run.model.label]),
+        ("Trained at", [", ".join(run.partition.internal)]),
+        ("External sites of its study", [", ".join(run.partition.external) or "none"]),
+        ("Rounds", [f"{manifest.get('rounds', DASH)}, of which round {manifest.get('best_round', DASH)} was kept"]),
+        *((name, [value]) for name, value in facts([trained])),
+    ]
+    return Section("model", "The model", [Facts(rows)], short="The model")
 
 
 def _settings(applied: Applied) -> Iterator[str]:

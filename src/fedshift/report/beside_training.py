@@ -19,8 +19,7 @@ from ..jobs.apply import Applied
 from ..jobs.image_files import LOOKS, looks
 from ..jobs.run_images import RunImages
 from ..study.selector import BASELINE
-from .first_screen import Light
-from .html import PageTable, plain
+from .html import Light, PageTable, plain
 from .new_classes import NewClasses
 from .phrases import chosen_by, in_percent, level
 

@@ -51,9 +51,8 @@ def section(findings: Findings, rows: pd.DataFrame, unit: str = "patients") -> S
     predicted = str(numbers["of"].iloc[0])
     named = {TOP_LABEL: "the most probable class"}.get(predicted, f"class {predicted}")
     question = f"Can the probability of {named} be taken at its word? {_sentence(findings, rows, values)}"
-    shown, folds = further(tables)
-    folds.append(Fold("How to read these columns", lines=EXPLANATION))
-    return Section("calibration", "Calibration", [question.rstrip()], shown, folds)
+    blocks = [question.rstrip(), *further(tables), Fold("How to read these columns", EXPLANATION)]
+    return Section("calibration", "Calibration", blocks, short="Calibration")
 
 
 def _table(findings: Findings, condition: Condition, values: Values, unit: str) -> PageTable:

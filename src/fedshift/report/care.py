@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
@@ -15,34 +14,11 @@ from ..data.looks import ALIKE
 from ..figures._images import light, private
 from .cohort import Check, Cohort, NearCopies
 from .history import Trained, caveats, unfinished
+from .html import ICONS, Concern, PicturedPair
 from .phrases import capital, level, verb
 
-ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
-"""The sign of each status, the gravest first."""
 LIGHT = 100_000
 """Characters of the pictures of near copies that one check may have."""
-
-
-@dataclass(frozen=True)
-class PicturedPair:
-    """Two images that look alike: of each a base64 PNG and lines of text, and how alike they are, in words."""
-
-    images: Sequence[tuple[str, Sequence[str]]]
-    likeness: str
-
-
-@dataclass(frozen=True)
-class Concern:
-    """One line of the list: PROBLEM, suspect, unknown, caveat or ok, what it is about, and pairs of near copies."""
-
-    status: str
-    text: str
-    pairs: Sequence[PicturedPair] = field(default=(), compare=False)
-
-    @property
-    def icon(self) -> str:
-        """The sign of the status, for readers who do not see its colour."""
-        return ICONS[self.status]
 
 
 def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[Concern]:

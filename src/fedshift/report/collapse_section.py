@@ -13,7 +13,7 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
-from .html import Fold, Section, plain
+from .html import Block, Fold, Section, plain
 from .phrases import counted
 
 Groups = dict[tuple[str, str, str, str], pd.DataFrame]
@@ -40,7 +40,8 @@ def section(results: StudyResults) -> Section | None:
     lines = [*_verdict(findings, rows, groups), *_off(findings, adapting, groups), *_traffic(findings, rows)]
     answers = {row[-1] for table in tables for row in table.rows} - {NO, UNKNOWN}
     shown = [plain(table, dict.fromkeys(answers, "worse")) for table in tables]
-    return Section("collapse", "Test-time adaptation", lines, folds=[Fold("Predictions site by site", shown)])
+    blocks: list[Block] = [*lines, Fold("Predictions site by site", shown)]
+    return Section("collapse", "Test-time adaptation", blocks, short="Adaptation")
 
 
 def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterator[tuple[str, str, str, pd.DataFrame]]:

@@ -12,8 +12,7 @@ from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
 from ..analysis.findings import Findings
 from ..analysis.table import Table
 from ..analysis.values import DASH, NAN, Value, between, inner, listed, spread
-from .first_screen import Asked
-from .html import Fold, Section, plain
+from .html import Block, Claim, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
 NAMED = 4
@@ -30,17 +29,14 @@ WORSE = "worse than the best"
 BEST = "best"
 
 
-def section(findings: Findings, unit: str = "patients") -> Section | None:
-    """Return the page's section on comparisons; None where no two conditions are tested at the same sites."""
+def blocks(findings: Findings, unit: str = "patients") -> list[Block]:
+    """Return the tables of comparisons; none where no two conditions are tested at the same sites."""
     conditions = table(findings, unit)
     sites = by_site(findings, unit)
     if not conditions.rows:
-        return None
-    folds = []
-    if sites.rows:
-        folds.append(Fold("Differences at each site", [plain(sites)]))
+        return []
     shown = plain(conditions, {BEST: "better", WORSE: "worse"})
-    return Section("comparison", "Conditions compared", tables=[shown], folds=folds)
+    return [shown, *([Fold("Differences at each site", [plain(sites)])] if sites.rows else [])]
 
 
 def sentences(findings: Findings, unit: str = "patients") -> str:
@@ -55,10 +51,10 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
     return joined(*primary, *(_standing(findings, group, unit) for group in contrasts.standings(findings)[:NAMED]))
 
 
-def asked(findings: Findings, unit: str) -> Iterator[Asked]:
+def asked(findings: Findings, unit: str) -> Iterator[Claim]:
     """Yield each declared comparison with what is concluded of it."""
     for contrast in contrasts.declared(findings):
-        yield Asked("primary", pair(findings, contrast, unit))
+        yield Claim("primary", pair(findings, contrast, unit))
 
 
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:

@@ -6,10 +6,10 @@ import base64
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..analysis.results import StudyResults
 from ..io.result_tables import DIVERGENCE, SCORES, SUMMARISED
+from .html import Download
 
 EMBED = 100_000
 """Files of more bytes are not embedded for download, only named."""
@@ -23,15 +23,6 @@ FILES = {
 }
 """The files of a study that a reader may want, without their endings, by their titles."""
 SYNTHETIC = "Synthetic: not a result. The images are invented."
-
-
-@dataclass(frozen=True)
-class Download:
-    """A link that holds its own file."""
-
-    label: str
-    name: str
-    uri: str
 
 
 def downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:

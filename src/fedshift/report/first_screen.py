@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import Value, listed
 from ..analysis.verdict import Reason, Verdict, Word
 from .cohort import TORN, Check
+from .html import Light
 from .next_steps import next_step
 from .phrases import counted, joined, points
 from .verdict_texts import SITES, Told, magnitude
@@ -43,15 +43,6 @@ class Screen:
     settle: str
     size: str = ""
     step: str = ""
-
-
-class Asked(NamedTuple):
-    """A claim that a study registered or compares, with its answer, what was found, and the tone of the answer."""
-
-    answer: str
-    claim: str
-    found: str = ""
-    tone: str = ""
 
 
 def screen(
@@ -141,16 +132,6 @@ def _times(shrinks: float, stays: float, room: float) -> float:
     """Return by how many times a source of variance must grow so that the standard error fits; inf where it cannot."""
     left = room**2 - stays**2
     return shrinks**2 / left if left > 0 else math.inf
-
-
-@dataclass(frozen=True)
-class Light:
-    """One thing that can be wrong: its name, whether it is ok, unknown, suspect or a problem, and where more is."""
-
-    name: str
-    status: str
-    detail: str
-    place: str
 
 
 def lights(

@@ -83,6 +83,8 @@ def write(studies: Path, paths: Paths) -> Path:
         "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
         "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
         "kinds": printed.KINDS,
+        "synthetic": False,
+        "missing": (),
     }
     write_text(out, render("index.html.j2", content))
     return out

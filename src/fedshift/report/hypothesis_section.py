@@ -13,8 +13,7 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, Value, between, number
 from ..papers.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
-from .first_screen import Asked
-from .html import Fold, PageTable, Section, plain
+from .html import Claim, Fold, PageTable, Section, plain
 from .phrases import capital, joined
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _TONES = {NO: "worse", YES: "better"}
 _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
 
 
-def asked(results: StudyResults) -> Iterator[Asked]:
+def asked(results: StudyResults) -> Iterator[Claim]:
     """Yield each registered hypothesis with its answer and the difference that it is about."""
     rows = results.table("hypotheses")
     for row in rows[rows["without"] == 0].to_dict("records"):
@@ -39,7 +38,7 @@ def asked(results: StudyResults) -> Iterator[Asked]:
         if mean != DASH:
             found = f"claimed {claimed}, found {mean} (95% interval {around})"
         answer = answer.partition(":")[0]
-        yield Asked(answer, str(row["claim"]), found, _TONES.get(answer, ""))
+        yield Claim(answer, str(row["claim"]), found, _TONES.get(answer, ""))
 
 
 def section(results: StudyResults, unit: str) -> Section | None:
@@ -58,9 +57,9 @@ def section(results: StudyResults, unit: str) -> Section | None:
         same = int((fewer["answer"].to_numpy() == rows["answer"].to_numpy()).sum())
         whether = f"Whether a few {unit} decide: {same} of {len(fewer)} answers are the same without them."
         whether = joined(whether, _largest_change(results.findings, rows, fewer))
-        folds.append(Fold(title, [_answers(results.findings, fewer, unit, f"{caption}. {title}")], [whether]))
+        folds.append(Fold(title, [whether, _answers(results.findings, fewer, unit, f"{caption}. {title}")]))
     shown = _answers(results.findings, rows, unit, caption)
-    return Section("hypotheses", "Registered hypotheses", lines, [shown], folds)
+    return Section("hypotheses", "Registered hypotheses", [*lines, shown, *folds], short="Hypotheses")
 
 
 def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame) -> str:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..analysis import comparisons, contrasts
 from ..analysis.contrasts import TOO_FEW, Outcome
-from ..analysis.findings import Findings
 from ..analysis.ranking import Rank, ranks
 from ..analysis.values import number
 from ..figures._canvas import COLOURS, legend, legend_height, short
-from ..papers.reproduction import Reproduction
 from . import comparison_section
-from .answer import Tile
 from .first_screen import Screen
 from .forest import MOST, WIDTHS, Forest
+from .html import Claim, Tile
 from .phrases import bounds, capital, counted, heading, joined, level, over
+from .study_report import StudyReport
 
 _WORDS = {
     Outcome.DIFFERS: "A difference is shown",
@@ -36,36 +35,42 @@ SAID = 2
 _METHOD, _CONTROL = "a federated method", "a control: pooled data, or each client alone"
 
 
-@dataclass(frozen=True)
 class Methods:
-    """The conditions of a study that compares methods.
+    """The conditions of a study that compares methods, as the first screen shows them.
 
     Attributes
     ----------
-    groups : the conditions that are tested at the same sites, from the best mean to the worst; a group for each
-        partition, where the study has several and does not average over them
-    unit : what intervals resample, such as patients
+    groups : list[list[Rank]]
+        The conditions that are tested at the same sites, from the best mean to the worst; a group for each partition,
+        where the study has several and does not average over them.
     """
 
-    findings: Findings
-    groups: list[list[Rank]]
-    unit: str
+    asked: Sequence[Claim] = ()
+    """A declared comparison is the verdict itself."""
+    pooled = ""
+
+    def __init__(self, report: StudyReport, groups: list[list[Rank]]) -> None:
+        self.report = report
+        self.findings = report.findings
+        self.unit = report.unit
+        self.groups = groups
 
     @classmethod
-    def of(cls, findings: Findings, unit: str) -> Methods | None:
+    def of(cls, report: StudyReport) -> Methods | None:
         """Return the conditions of a study that compares methods; None for a study of hospitals.
 
         A study compares methods if several of its conditions are tested at the same sites, and if it either has no
         site outside or knows of no patients.
         """
-        outside = any(one.partition.external for one in findings.conditions)
-        if outside and unit == "patients":
+        outside = any(one.partition.external for one in report.findings.conditions)
+        if outside and report.unit == "patients":
             return None
-        groups = ranks(findings)
-        return cls(findings, groups, unit) if groups else None
+        groups = ranks(report.findings)
+        return cls(report, groups) if groups else None
 
+    @functools.cached_property
     def screen(self) -> Screen:
-        """Return the primary comparison or, where none is declared, whether one condition is the best."""
+        """The primary comparison or, where none is declared, whether one condition is the best."""
         declared = contrasts.declared(self.findings)
         if declared:
             told = [(_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.unit)) for one in declared]
@@ -121,9 +126,10 @@ class Methods:
         """Return the partition of a group."""
         return group[0].entry.condition.held_out
 
-    def tiles(self, reproduction: Reproduction) -> Iterator[Tile]:
-        """Yield the best and the last mean of each group, and how our numbers lie beside the published ones."""
-        metric = self.findings.headline
+    @property
+    def tiles(self) -> Iterator[Tile]:
+        """The best and the last mean of each group, and how our numbers lie beside the published ones."""
+        metric, reproduction = self.findings.headline, self.report.reproduction
         for group in self.groups[:SAID]:
             setting = f", {self._setting(group)}" if len(self.groups) > 1 else ""
             best, last = (level(rank.level.mean, metric) for rank in (group[0], group[-1]))
@@ -138,15 +144,17 @@ class Methods:
             note = f"do not count: {reproduction.reason}" if reproduction.reason else "hold here"
             yield Tile("Trends of the paper", f"{reproduction.held} of {reproduction.judged}", note)
 
-    def in_words(self, screen: Screen, synthetic: bool) -> list[str]:
-        """Return what was compared, what came out, and what may be concluded."""
+    @property
+    def in_words(self) -> list[str]:
+        """What was compared, what came out, and what may be concluded."""
         clients = "" if self.unit == "patients" else "No patients are known, and it says nothing about any hospital."
-        invented = "The images are invented and show nothing about any data." if synthetic else ""
+        invented = "The images are invented and show nothing about any data." if self.report.results.synthetic else ""
         last = "The order holds for these data, networks and trainings, and says nothing about the use for patients."
-        return [f"Compared are {screen.whom}.", screen.sentence, joined(invented, last, clients)]
+        return [f"Compared are {self.screen.whom}.", self.screen.sentence, joined(invented, last, clients)]
 
+    @property
     def how_to_read(self) -> Iterator[tuple[str, str]]:
-        """Yield each part of the picture with its meaning."""
+        """Each part of the picture with its meaning."""
         yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self._role} sites."
         yield (
             "Marks and bars",
@@ -160,14 +168,14 @@ class Methods:
             "worse, with an adjustment for all pairs.",
         )
 
-    def picture(self, screen: Screen, about: str, width: float) -> Forest:
+    def picture(self, about: str, width: float) -> Forest:
         """Return the conditions with their intervals and ranks; `width` is in inches."""
         metric = self.findings.headline
         groups = [group[: max(MOST // len(self.groups), 2)] for group in self.groups[:MOST]]
         rows = [rank for group in groups for rank in group]
         # titles differ at their ends, so that the narrow picture breaks them and cuts none short
         letters, row = (40, 0.21) if width == WIDTHS["answer"] else (20, 0.27)
-        title = f"{screen.word}. {heading(metric)}, mean over {self._role} sites"
+        title = f"{self.screen.word}. {heading(metric)}, mean over {self._role} sites"
         title = textwrap.fill(title, round(13 * width))
         below = f"95% intervals over {self.unit} and trainings. {about}"
         left_out = sum(map(len, self.groups)) - len(rows)
@@ -184,7 +192,7 @@ class Methods:
             axes.set_title(textwrap.fill(below, round(10 * width)), fontsize=6.5, weight="normal", pad=12)
             legend(figure)
 
-        return Forest(size, self._described(rows, screen), paint)
+        return Forest(size, self._described(rows), paint)
 
     def _levels(self, axes: Any, groups: list[list[Rank]], letters: int) -> None:
         """Draw a line for each condition: its interval, its mean, and its ranks at the right."""
@@ -214,7 +222,7 @@ class Methods:
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
 
-    def _described(self, rows: Sequence[Rank], screen: Screen) -> str:
+    def _described(self, rows: Sequence[Rank]) -> str:
         """Return the picture in words, for readers who cannot see it."""
         metric = self.findings.headline
         said = (
@@ -222,7 +230,9 @@ class Methods:
             f"({bounds(rank.level, metric, otherwise='no interval')}), rank {_ranks(rank)}."
             for rank in rows
         )
-        return joined(f"{screen.word}. {screen.sentence}", f"{metric.title}, from the best mean to the worst:", *said)
+        return joined(
+            f"{self.screen.word}. {self.screen.sentence}", f"{metric.title}, from the best mean to the worst:", *said
+        )
 
 
 def _ranks(rank: Rank) -> str:

@@ -17,8 +17,7 @@ from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..jobs.apply import Applied
 from ..metrics import Metric
 from ..tasks import CLASSIFICATION
-from .answer import Tile
-from .html import PageCell, PageTable, plain
+from .html import Drawn, PageCell, PageTable, Tile, plain
 from .new_images import MOST, NewImages, share
 from .phrases import bounds, heading, level
 
@@ -82,9 +81,11 @@ class NewClasses(NewImages):
             "tiles": list(_tiles(self, scores)),
             "tables": [plain(_classes(self)), *([plain(_sites(self))] if len(self.sites) > 1 else [])],
             "metrics": _metrics(self, scores) if scores else None,
-            "figure": _figure(self),
-            "figure_label": "predicted classes and confidence",
-            "caption": "Images by predicted class, and by confidence: the probability of the class that was predicted.",
+            "figure": Drawn(
+                "Predicted classes and confidence",
+                "Images by predicted class, and by confidence: the probability of the class that was predicted.",
+                _figure(self),
+            ),
             "care": [
                 f"The network knows {listed(quoted)} and nothing else: it gives one of these names to every image, "
                 "whatever it shows.",

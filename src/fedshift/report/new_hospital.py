@@ -42,8 +42,8 @@ def section(findings: Findings, unit: str = "patients") -> Section | None:
             "vague."
         )
         details = plain(_table(findings, values, unit, interval=True))
-        folds.append(Fold("Prediction interval: too few sites", [details], [why]))
-    return Section("new-hospital", "Another hospital", sentences, [table], folds)
+        folds.append(Fold("Prediction interval: too few sites", [why, details]))
+    return Section("new-hospital", "Another hospital", [*sentences, table, *folds], short="Another hospital")
 
 
 def _values(findings: Findings, entry: Entry) -> dict[str, Value]:

@@ -24,11 +24,13 @@ class NewImages:
     sites : names in their order; empty where they are not known
     twice : how many rows name an image that an earlier row names
     labelled : how many images have a label
+    unit : what intervals resample
     changed : what depends on the other images of a site where an inference works in batches
     edge : the most pixels along a side of an example
     """
 
     labelled = 0
+    unit = "images"
     changed = ""
     edge = EDGE
 
@@ -50,11 +52,11 @@ class NewImages:
         return f"of {len(self.sites)} sites" if self.sites else "taken as one site"
 
     def shown(self, trained_at: list[str]) -> dict[str, Any]:
-        """Return what the template shows of these predictions; `trained_at` are the sites that took part in training.
+        """Return what the page shows of these predictions; `trained_at` are the sites that took part in training.
 
-        lead (text), tiles, tables, metrics (a table or None), figure (SVG), figure_label and caption (texts), care
-        (sentences), examples_note (text), and sorts: heading and description of each sort of examples. Where images
-        have labels, also one_class: all of these are of one class.
+        lead (text), tiles, tables, metrics (a table or None), figure, care (sentences), examples_note (text), and
+        sorts: heading and description of each sort of examples. Where images have labels, also one_class: all of these
+        are of one class.
         """
         raise NotImplementedError
 

@@ -11,8 +11,7 @@ from ..figures._canvas import COLOURS, WIDTH, short, svg
 from ..io.overlay import COLOURS as LINES
 from ..io.overlay import LARGEST
 from ..jobs.apply import Applied
-from .answer import Tile
-from .html import plain
+from .html import Drawn, Tile, plain
 from .new_images import MOST, NewImages, share
 
 BINS = 20
@@ -44,10 +43,12 @@ class NewMasks(NewImages):
             "tiles": list(self._tiles()),
             "tables": [plain(self._areas()), *([plain(self._by_site())] if len(self.sites) > 1 else [])],
             "metrics": None,
-            "figure": self._figure(),
-            "figure_label": "predicted areas",
-            "caption": "Images by the predicted area of each structure, as a share of the image; images in which the "
-            "structure is not predicted are left out.",
+            "figure": Drawn(
+                "Predicted areas",
+                "Images by the predicted area of each structure, as a share of the image; images in which the "
+                "structure is not predicted are left out.",
+                self._figure(),
+            ),
             "care": [
                 f"The network outlines {names} and nothing else: it may outline what is something else, and miss what "
                 "is there.",

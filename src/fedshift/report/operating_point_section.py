@@ -20,8 +20,7 @@ from ..analysis.values import DASH, Value, number
 from ..figures._canvas import short
 from ..study.declaration import Study
 from .calibration_section import misjudged, of_hundred
-from .first_screen import Light
-from .html import PageCell, PageTable, Section, further
+from .html import Light, PageCell, PageTable, Section, further
 from .phrases import bounds, metric_named, resampled
 
 AT_HOME = "all internal sites"
@@ -48,7 +47,7 @@ def section(results: StudyResults, unit: str = "patients") -> Section | None:
     study = results.plan.study
     tables = [table for table in (_table(findings, c, points, unit) for c in findings.conditions) if table.rows]
     lines = [*_of_a_hundred(findings, points), " ".join(described(study)), *_unchosen(findings, points)]
-    return Section("operating-point", "At a threshold", lines, *further(tables))
+    return Section("operating-point", "At a threshold", [*lines, *further(tables)], short="At a threshold")
 
 
 def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:

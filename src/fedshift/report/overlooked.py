@@ -11,7 +11,7 @@ from ..analysis.conditions import Condition
 from ..analysis.predictions import Part
 from ..analysis.results import StudyResults
 from ..analysis.values import listed
-from .first_screen import Light
+from .html import Light
 from .phrases import metric_named
 
 MOST = 5

@@ -13,7 +13,7 @@ from ..core.console import duration
 from ..jobs.choose import Candidate, Choice, choice
 from ..study.plan import Plan
 from ..study.run import Run
-from .html import Section, plain
+from .html import Block, Section, plain
 from .phrases import chosen_by, metric_named
 from .protocol import best_by
 
@@ -26,7 +26,8 @@ def section(results: StudyResults) -> Section | None:
         run: choice(results.paths.run_files(run).manifest, results.manifests[run]) for run in results.plan.searches
     }
     lines = list(_lines(results.plan, choices))
-    return Section("search", "Search of settings", lines, [plain(_table(results, choices))])
+    blocks: list[Block] = [*lines, plain(_table(results, choices))]
+    return Section("search", "Search of settings", blocks, short="Search", late=True, printed=True)
 
 
 def oracle(plan: Plan) -> str:

@@ -15,6 +15,11 @@ from .phrases import bounds, heading, resampled
 
 NOT_STATED = "not stated"
 """The name of the group of images without a value in the column."""
+MEANING = (
+    "Exploratory. The test images of all sites of a role are taken together and divided by a column of their table, so "
+    "that groups may also differ because their sites do. Each interval is about one group alone. Of many groups, some "
+    "look better or worse by chance."
+)
 
 
 def tables(results: StudyResults, unit: str) -> dict[str, Table]:
