@@ -1,4 +1,4 @@
-"""The first figure of the README: batch-norm tensors by type, and by the letters "bn"."""
+"""A figure of the page on BN policies: batch-norm tensors by type, and by the letters "bn"."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def found(script: ModuleType) -> dict[str, tuple[int, int]]:
     return {name: script.counts(build()) for name, build in script.NETWORKS.items()}
 
 
-def test_the_counts_are_those_of_the_readme(found: dict[str, tuple[int, int]]) -> None:
+def test_the_counts_are_those_of_the_page(found: dict[str, tuple[int, int]]) -> None:
     assert found == EXPECTED
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "ResNet-18 100 and 85, DenseNet121 605 and 0, MONAI's UNet 20 and 0" in readme
-    assert readme.index("docs/figures/bn_tensors.svg") < readme.index("docs/page.png")
+    page = (ROOT / "docs/concepts/bn-policies.md").read_text(encoding="utf-8")
+    assert "ResNet-18 100 and 85, DenseNet121 605 and 0, MONAI's UNet 20 and 0" in page
+    assert "figures/bn_tensors.svg" in page
 
 
 def test_a_tensor_is_counted_where_its_layer_is_batch_norm(script: ModuleType) -> None:

@@ -23,8 +23,8 @@ def blocks(path: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), re.S)
 
 
-def test_the_python_example_of_the_readme() -> None:
-    code, _ = blocks("README.md", "python")
+def test_the_first_python_example() -> None:
+    code, _ = blocks("docs/python.md", "python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     names: dict[str, Any] = {}
     exec(code, names)

@@ -1,4 +1,4 @@
-"""The examples of the README that need a finished study."""
+"""The example of Python that needs a finished study."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
-def test_what_a_study_has_trained_is_opened_as_the_readme_says(here: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+def test_what_a_study_has_trained_is_opened_as_the_docs_say(here: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     (code,) = [block for block in blocks if "load_study" in block]
     names: dict[str, Any] = {}
     exec(code, names)
