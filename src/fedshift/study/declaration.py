@@ -29,6 +29,7 @@ from .fields import (
     ModelField,
     TaskField,
     TransformField,
+    shared,
 )
 from .hypothesis import Hypothesis
 from .published import Published, Trend
@@ -301,4 +302,4 @@ def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a study's YAML file, with all plug-ins: for editors and `config/study.schema.json`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **shared(Study.model_json_schema())}
