@@ -90,7 +90,7 @@ federation: $(FLOWER_STAMP) ## train between three sites over Flower on this mac
 SET_UP = $(MAKE) --no-print-directory --keep-going
 PARTS = $(BIN)/python tests/parts.py
 
-test: $(STAMP)  ## run all tests; of the studies of papers, a third each day
+test: $(STAMP)  ## run all tests; of the studies of papers, an eighth each day
 	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) || true
 	$(PARTS)
 

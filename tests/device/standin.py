@@ -6,6 +6,7 @@ their own, see device_worker.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -24,8 +25,14 @@ def build(folder: Path) -> Path:
     """Return the compiled library, which is made in `folder` unless it is there; raise RuntimeError if it fails."""
     key = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
     out = folder / f"standin-{key}.so"
-    if out.exists():
-        return out
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # compiling takes half a minute, and tests in two processes need the library
+        if not out.exists():
+            _compile(out)
+    return out
+
+
+def _compile(out: Path) -> None:
     torch_folder = Path(torch.__file__).parent
     include, lib = torch_folder / "include", torch_folder / "lib"
     partial = out.with_suffix(f".{os.getpid()}")
@@ -39,7 +46,6 @@ def build(folder: Path) -> Path:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stderr[-4000:]}")
     partial.replace(out)
-    return out
 
 
 def compiler() -> str | None:

@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -116,8 +117,9 @@ def test_examples_satisfy_the_contract(copy: Copy) -> None:
 
 
 def test_examples_are_found_by_the_command_line(copy: Copy) -> None:
+    env = forked.environment() | {"PYTHONPATH": str(copy.root / "src")}
     for kind in registry.KINDS:
-        listed = copy.run("fedshift", "list", f"{kind}s")
+        listed = forked.run("fedshift", ("list", f"{kind}s"), copy.root, env)
         assert listed.returncode == 0, listed.stderr
         for example in EXAMPLES:
             assert (f"\n{example.name}" in f"\n{listed.stdout}") == (example.kind == kind)

@@ -13,6 +13,7 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -149,6 +150,11 @@ def test_run_passes_on_arguments_and_exit_codes(installed: Installation, tmp_pat
     assert refused.stderr.splitlines()[-1] == "study: unknown study 'dmo'; did you mean 'demo'?"
 
 
+def dry_run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Plan with this environment, whose fedshift is that of the clone."""
+    return forked.run("snakemake", ("-n", *words), folder, forked.environment())
+
+
 def imports(folder: Path, snakefile: Path, config: str = "") -> None:
     """Write a workflow with keys of its own, which imports fedshift and needs the scores of its study."""
     (folder / "config" / "studies").mkdir(parents=True)
@@ -168,7 +174,7 @@ def test_another_workflow_imports_the_module(installed: Installation, tmp_path: 
 
 def test_a_module_without_settings_builds_the_default(tmp_path: Path) -> None:
     imports(tmp_path, ROOT / "workflow" / "Snakefile")
-    done = Installation(Path(sys.prefix)).call(tmp_path, "snakemake", "-n", "fedshift_all", "--config", "sheets=x")
+    done = dry_run(tmp_path, "fedshift_all", "--config", "sheets=x")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "reports/demo.html" in done.stdout + done.stderr
 
@@ -180,18 +186,17 @@ def test_the_workflow_that_snakedeploy_writes(tmp_path: Path) -> None:
     module = f'module fedshift:\n    snakefile:\n        "{ROOT}/workflow/Snakefile"\n    config:\n        config\n\n\n'
     text = f'configfile: "config/config.yaml"\n\n\n{module}use rule * from fedshift\n'
     (tmp_path / "workflow" / "Snakefile").write_text(text)
-    done = Installation(Path(sys.prefix)).call(tmp_path, "snakemake", "-n")
+    done = dry_run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "reports/demo.html" in done.stdout + done.stderr
 
 
 def test_another_folder_needs_no_config(tmp_path: Path) -> None:
     """The study is one that comes with fedshift. A misspelt key is still an error."""
-    here = Installation(Path(sys.prefix))
-    words = ["snakemake", "-n", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path), "--config"]
-    done = here.call(tmp_path.parent, *words, "study=unifed-table2")
+    words = ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path), "--config"]
+    done = dry_run(tmp_path.parent, *words, "study=unifed-table2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "reports/unifed-table2.html" in done.stdout + done.stderr
-    refused = here.call(tmp_path.parent, *words, "stduy=demo")
+    refused = dry_run(tmp_path.parent, *words, "stduy=demo")
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[-1] == "--config: unknown key 'stduy'; did you mean 'study'?"
