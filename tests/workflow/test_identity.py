@@ -1,8 +1,9 @@
-"""Own images count by their content: neither times nor places of files make Snakemake do anything again."""
+"""Files count by their content: times and places make Snakemake do nothing again, and damage is named or mended."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ WORDS = {"score", "report", "index"}
 def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A study of one run, finished. Tests leave it as they find it."""
     return Project.finished(tmp_path_factory.mktemp("identity") / "a project", **SMALL)
+
+
+def results(project: Project) -> Path:
+    return project.root / "results"
 
 
 def images(project: Project) -> Path:
@@ -113,7 +118,71 @@ def test_arrays_that_come_out_equal_leave_all_that_was_made_from_them(finished_p
     assert "prepare" in rules(finished_project)
     done = finished_project.build("tiny", "--until", "prepare")
     assert done.returncode == 0, done.stdout + done.stderr
-    (card,) = (finished_project.root / "results" / "data").glob("*/card.json")
+    (card,) = results(finished_project).glob("data/*/card.json")
     compared = 4000
     assert card.stat().st_size < compared < card.with_name("images.npy").stat().st_size
     assert finished_project.jobs("tiny", "--max-checksum-file-size", str(compared)) == set(), "arrays may have any size"
+
+
+# --- damage and loss: named with the call that mends it, and no finished run is trained again -----------------------
+
+
+def contents(project: Project) -> dict[str, bytes]:
+    """The bytes of all results, without logs, measured times and records of checksums."""
+    files = (
+        path for name in ("runs", "studies", "data", "partitions") for path in results(project).rglob(f"{name}/**/*")
+    )
+    return {
+        str(p): p.read_bytes() for p in files if p.is_file() and not p.name.startswith(".") and p.suffix != ".jsonl"
+    }
+
+
+def flip(path: Path, keep_time: bool) -> None:
+    before, content = path.stat(), path.read_bytes()
+    place = len(content) // 2
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_damaged_input_is_named_until_it_is_mended_and_no_run_is_lost(finished_project: Project) -> None:
+    before = contents(finished_project)
+    (card,) = results(finished_project).glob("data/*/card.json")
+    name = str(card.relative_to(finished_project.root))
+    flip(card, keep_time=False)
+    for _ in range(2):  # the second call finds the run's files gone, and must not take the page for the whole
+        done = finished_project.build()
+        assert done.returncode == 1
+        said = done.stdout + done.stderr
+        assert f"{name}: is damaged or was changed" in said
+        assert f"--config study=tiny --forcerun {name}" in said
+        assert "Traceback" not in said
+    call = said[said.index("make it again: snakemake ") :].splitlines()[0].removeprefix("make it again: ")
+    words = ["2" if word == "all" else word for word in shlex.split(call)[1:]]
+    done = finished_project.snakemake(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = results(finished_project).glob("logs/train/*.log")
+    assert "without training" in log.read_text()
+    assert contents(finished_project) == before
+    assert finished_project.jobs() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("runs/*/manifest.json", "train"),
+        ("runs/*/predictions-*.parquet", "predict"),
+        ("studies/*/scores.csv", "score"),
+    ],
+)
+def test_a_result_that_is_gone_is_made_again_although_the_page_is_there(
+    finished_project: Project, name: str, rule: str
+) -> None:
+    (file,) = results(finished_project).glob(name)
+    moved = file.with_name("aside")
+    file.rename(moved)
+    try:
+        assert rule in {job.rule for job in finished_project.jobs()}
+    finally:
+        moved.rename(file)
+    assert finished_project.jobs() == set()
