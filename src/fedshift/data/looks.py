@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -36,6 +37,8 @@ BLOCKS = (16, 8, 4, 2)
 """Sides of blocks of pixels, of which the first is taken that leaves at least FINE blocks along each side."""
 STEPS = (0.0125, 0.006, 0.003)
 """Shares of the side by which the edges of a crop are moved while the images agree better."""
+WAYS = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 0, -1))
+"""Where a crop is moved: down, to the right, its side longer, and each way back."""
 ALIKE = 0.97
 """The least correlation of two small grey images that counts as a copy; where images of a set are alike, it is more."""
 SAMPLED = 1_000
@@ -258,37 +261,44 @@ def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = 
     once it is `enough`.
     """
     edge = whole(SIDE, FINE)
-    target = edge @ image @ edge.T
-    target = (target - target.mean()) / (target.std() or 1)
+    target = _direction(edge @ image @ edge.T)
+    crop = functools.cache(functools.partial(_cut, source))
     # The code of a crop is also that of its mirror image.
-    straight = _climbed(target, source, start, enough)
+    straight = _climbed(target.ravel(), crop, start, enough)
     if straight >= enough:
         return straight
-    return max(straight, _climbed(target[:, ::-1], source, start, enough))
+    return max(straight, _climbed(target[:, ::-1].ravel(), crop, start, enough))
 
 
-def _climbed(target: np.ndarray, source: np.ndarray, start: Box, enough: float) -> float:
+def _climbed(target: np.ndarray, crop: Callable[[Box], np.ndarray], start: Box, enough: float) -> float:
     """Return the correlation that moving and resizing a crop reaches; no more is looked for than is `enough`."""
-    best = _correlation(target, source, start)
-    box = start
+    best = float(target @ crop(start))
+    top, left, side = start
     for step in STEPS:
         better = True
         while better and best < enough:
             better = False
-            for direction in (*np.eye(3), *-np.eye(3)):
-                top, left, side = box + step * direction
-                found = _correlation(target, source, (top, left, side))
+            for down, right, wider in WAYS:
+                box = (top + step * down, left + step * right, side + step * wider)
+                found = float(target @ crop(box))
                 if found > best:
                     best = found
-                    box = (top, left, side)
+                    top, left, side = box
                     better = True
     return best
 
 
-def _correlation(target: np.ndarray, source: np.ndarray, box: Box) -> float:
-    """Return the correlation of a standardised image (SIDE, SIDE) with a crop; 0 where the crop leaves the source."""
+def _cut(source: np.ndarray, box: Box) -> np.ndarray:
+    """Return the direction of a crop (SIDE * SIDE,); zeros where the crop leaves the source."""
     top, left, side = box
     if min(top, left) < 0 or max(top, left) + side > 1 + 1e-9:
-        return 0.0
-    crop = means(top, top + side, SIDE, FINE) @ source @ means(left, left + side, SIDE, FINE).T
-    return float((target * (crop - crop.mean())).mean() / (crop.std() or 1))
+        return np.zeros(SIDE * SIDE, np.float32)
+    return _direction(means(top, top + side, SIDE, FINE) @ source @ means(left, left + side, SIDE, FINE).T).ravel()
+
+
+def _direction(grey: np.ndarray) -> np.ndarray:
+    """Return grey levels around 0 with length 1: products of two images are correlations then. One grey gives zeros."""
+    centred = grey - grey.mean()
+    flat = centred.ravel()
+    out: np.ndarray = centred / (math.sqrt(flat @ flat) or 1)
+    return out
