@@ -9,17 +9,11 @@ import pytest
 LIBC = ctypes.CDLL(None)
 LONGEST = (
     "test_campaign",  # it forks this process, which must not have done anything else before
-    "test_combinations",
-    *("test_slurm", "test_demo", "test_plugins", "test_studies", "test_page", "test_standin", "test_gpu_script"),
-    *(
-        "test_methods",
-        "test_workflow",
-        "test_docs",
-        "test_damage_snakemake",
-        "test_accept",
-        "test_bundle",
-        "test_misread",
-    ),
+    *("test_tutorials", "test_combinations", "test_plugins", "test_page", "test_slurm", "test_standin"),
+    *("test_gpu_script", "test_coordinator", "test_studies", "test_message_forms", "test_demo", "test_install"),
+    *("test_ledger", "test_ranks", "test_first_screen", "test_broken_algorithms", "test_identities", "test_gallery"),
+    *("test_methods", "test_workflow", "test_outside_methods", "test_identity", "test_job_imports", "test_docs"),
+    *("test_site", "test_accept", "test_bundle", "test_misread", "test_forge"),
 )
 """Files of half a minute and more, the longest first: a process that takes one of them last leaves others idle."""
 
