@@ -116,15 +116,17 @@ class Estimates:
     def sites(self) -> dict[Level, Estimate]:
         """The score of each condition, site, inference and metric, in the order of scores.csv."""
         influences = self._influences()
+        scored: dict[Level, list[tuple[int, float]]] = defaultdict(list)
+        columns = (self.scores[name].tolist() for name in (*LEVELS, "seed", "value"))
+        for id_, role, site, inference, metric, seed, value in zip(*columns, strict=True):
+            of_level = scored[id_, role, site, inference, metric]
+            if not math.isnan(value):
+                of_level.append((seed, value))
         found: dict[Level, Estimate] = {}
-        for key, rows in self.scores.groupby(LEVELS, sort=False):
-            id_, role, site, inference, metric = map(str, key)
-            level = id_, role, site, inference, metric
+        for level, values in scored.items():
             # Sorted, so that trainings of one seed stand in one place in every estimate that is combined with this one.
-            rows = rows.dropna(subset="value").sort_values("seed")
             trainings = [
-                influences.get((*level, seed), Estimate(np.array([value]), (seed,)))
-                for seed, value in zip(rows["seed"], rows["value"], strict=True)
+                influences.get((*level, seed), Estimate(np.array([value]), (seed,))) for seed, value in sorted(values)
             ]
             found[level] = estimates.over_trainings(trainings) if trainings else estimates.NOTHING
         return found

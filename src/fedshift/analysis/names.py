@@ -46,6 +46,6 @@ class Names:
         words = {one.id: one.words for one in self.conditions.values()}
         words |= {one.family: one.words | {"held_out": ALL} for one in self.conditions.values()}
         condition = {name: [words[id_][name] for id_ in table["condition_id"]] for name in CONDITION}
-        options = pd.DataFrame([*self.inferences.values()], [*self.inferences], INFERENCE).astype(TYPES)
-        inference = options.loc[list(table["inference_id"])]
-        return table.assign(**condition, **{name: inference[name].array for name in INFERENCE})
+        chosen = [self.inferences[id_] for id_ in table["inference_id"]]
+        inference = {name: pd.array([one[name] for one in chosen], dtype=TYPES.get(name, "str")) for name in INFERENCE}
+        return table.assign(**condition, **inference)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -278,25 +280,29 @@ Points = dict[tuple[str, str, str, str], Point]
 def points(table: pd.DataFrame) -> Points:
     """Return the rows of operating_points.csv as one point for each condition, inference and place."""
     found: Points = {}
-    for place, rows in table.groupby([*IDS, "role", "site"], sort=False):
-        whole = rows[rows["run"] == ALL].iloc[0]
-        trainings = rows[rows["run"] != ALL]
+    places: dict[tuple[str, str, str, str], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
+    for row in table.to_dict("records"):
+        condition, inference, role, site = (row[name] for name in (*IDS, "role", "site"))
+        places[condition, inference, role, site][row["run"]] = row
+    for place, rows in places.items():
+        whole = rows.pop(ALL)
+        trainings = [*rows.values()]
         rates = {name: _rate(name, whole, trainings) for name in RATES}
         drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
         counts = {name: float(whole[name]) for name in COUNTS}
-        condition, inference, role, site = map(str, place)
-        numbers = (int(whole["patients"]), int(whole["samples"]))
-        found[condition, inference, role, site] = Point(tuple(trainings["threshold"]), *numbers, counts, rates, drifts)
+        thresholds = tuple(row["threshold"] for row in trainings)
+        found[place] = Point(thresholds, int(whole["patients"]), int(whole["samples"]), counts, rates, drifts)
     return found
 
 
-def _rate(name: str, whole: pd.Series, each: pd.DataFrame) -> Value:
+def _rate(name: str, whole: Mapping[Hashable, Any], each: Sequence[Mapping[Hashable, Any]]) -> Value:
     """Return the mean of a rate over trainings with its bounds over patients and trainings."""
     low = float(whole[f"{name}_low"])
     high = float(whole[f"{name}_high"])
     std = NAN
-    if len(each) > 1:
-        std = float(each[name].std())
+    defined = [row[name] for row in each if not math.isnan(row[name])]
+    if len(defined) > 1:
+        std = float(np.std(defined, ddof=1))
     return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
 
 

@@ -37,8 +37,9 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
         text = {c: "str" for c in TEXT if c in columns}
         empty: dict[Any, Any] = {c: [] if c in text else [""] for c in columns}
         table = pd.read_csv(io.BytesIO(content), dtype=text, keep_default_na=False, na_values=empty)
-        table = table.astype({k: v for k, v in TYPES.items() if k in columns})
-    if words := [c for c in columns if c not in text and table[c].notna().any() and table[c].dtype.kind not in "iufb"]:
+        table = table.assign(**{k: table[k].astype(v) for k, v in TYPES.items() if k in columns})
+    others = [c for c, kind in table.dtypes.items() if kind.kind not in "iufb" and c not in text]
+    if words := [c for c in others if table[c].notna().any()]:
         raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
     return restored(table)
 

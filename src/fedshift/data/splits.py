@@ -79,9 +79,10 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
     ordered = np.repeat(np.arange(len(shares)), sizes)
     best = ordered
     least = np.inf
+    member = np.eye(len(shares))
     for _ in range(TRIES):
         draw = ordered[rng.permutation(len(counts))]
-        reached = np.stack([counts[draw == k].sum(0) for k in range(len(shares))])
+        reached = member[draw].T @ counts
         cost = np.abs(reached - goal).sum()
         if cost < least:
             best = draw

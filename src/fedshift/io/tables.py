@@ -91,7 +91,8 @@ def restored(table: pd.DataFrame) -> pd.DataFrame:
 
 def _replaced(table: pd.DataFrame, changed: Callable[[str], str]) -> pd.DataFrame:
     """Return a table in which each text is that which `changed` makes of it."""
-    for name, column in table.select_dtypes(exclude=["number", "bool"]).items():
+    for name in [name for name, kind in table.dtypes.items() if kind.kind not in "iufcb"]:
+        column = table[name]
         texts = {text: changed(text) for text in column.unique() if isinstance(text, str)}
         if any(text != new for text, new in texts.items()):
             table = table.assign(**{str(name): column.map(lambda cell, texts=texts: texts.get(cell, cell))})
