@@ -12,9 +12,8 @@ import pandas as pd
 import pytest
 from outline import Outline
 from scipy.stats import norm, ttest_rel
-from scored_study import summarised
+from scored_study import results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.verdict import Reason, Verdict, Word, verdict, worse_than_guessing
 from fedshift.report import page
@@ -66,8 +65,7 @@ def study(
         "metrics": ["accuracy"],
         "figures": [],
     }
-    plan, paths = summarised(root, **settings | changes)
-    return results.load(plan, paths)
+    return results_of(root, **settings | changes)
 
 
 def share(of: Mapping[str, float], patients: Mapping[str, int]) -> Callable[[str, int, int, int], float]:

@@ -9,9 +9,8 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
-from scored_study import summarised
+from scored_study import results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
 from fedshift.core import registry
 from fedshift.report import answer
@@ -21,8 +20,7 @@ NAN = math.nan
 
 
 def findings(root: Path, **changes: object) -> Findings:
-    plan, paths = summarised(root, **changes)  # type: ignore[arg-type]
-    return results.load(plan, paths).findings
+    return results_of(root, **changes).findings  # type: ignore[arg-type]
 
 
 def test_without_patients_enough_the_answer_says_that_there_is_no_interval(tmp_path: Path) -> None:

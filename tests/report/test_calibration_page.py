@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from on_page import sections_of
-from scored_study import summarised
+from scored_study import results_of
 
 from fedshift.analysis import results
 from fedshift.report import page
@@ -43,8 +43,7 @@ def graded(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> resul
         return table.assign(p1=p1, p0=1 - p1)[["sample", "site", "role", "label", "p0", "p1"]]
 
     monkeypatch.setattr(fake_study, "predict", predict)
-    plan, paths = summarised(root, change=samples, **ONE | {"seeds": [0]} | changes)
-    return results.load(plan, paths)
+    return results_of(root, change=samples, **ONE | {"seeds": [0]} | changes)
 
 
 def of(found: results.StudyResults, quantity: str, site: str = "centre1") -> pd.DataFrame:
@@ -84,13 +83,13 @@ def test_a_training_without_a_slope_leaves_the_site_without_one(
     assert np.isnan(of(found, "slope")["mean"].item())
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(5 / math.sqrt(3.8 * 5))
     assert of(found, "observed_expected")["seeds"].item() == 2
-    text = page.write(results.load(found.plan, found.paths)).read_text(encoding="utf-8")
+    text = page.write(found).read_text(encoding="utf-8")
     assert "not estimable" in text
 
 
 def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = graded(tmp_path, monkeypatch)
-    results.draw(results.load(found.plan, found.paths), "calibration")
+    results.draw(found, "calibration")
     shown = sections_of(found)["calibration"]
     (table,) = shown.tables
     assert table.header[3:6] == ("Observed / expected", "Intercept", "Slope")
@@ -101,7 +100,7 @@ def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert table.rows[-1][0].text == "Mean of internal sites"
     assert shown.lines[0].startswith(f"Can the probability of class {fake_study.Fake().classes[1]} be taken")
     assert "surely not extreme enough (above 1) at" in shown.lines[0]
-    text = page.write(results.load(found.plan, found.paths)).read_text(encoding="utf-8")
+    text = page.write(found).read_text(encoding="utf-8")
     assert '<a href="#calibration">' in text and '<section id="calibration"' in text
     assert fake_study.EVIL not in text
     assert "How to read these columns" in text
@@ -120,16 +119,16 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
         return table.assign(**columns)[["sample", "site", "role", "label", *columns]]
 
     monkeypatch.setattr(fake_study, "predict", predict)
-    plan, paths = summarised(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
-    found = results.load(plan, paths)
+    found = results_of(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
     assert set(found.table("calibration")["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)
     shown = section(found.findings, found.table("calibration"), "patients")
     assert shown is not None
     assert "probability of the most probable class be taken" in shown.lines[0]
-    assert "where it is right" in results.draw(results.load(plan, paths), "calibration").read_text(encoding="utf-8")
+    assert "where it is right" in results.draw(found, "calibration").read_text(encoding="utf-8")
 
 
+@pytest.mark.painted
 def test_points_of_few_samples_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedshift.core import registry
 

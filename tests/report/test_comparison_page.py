@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from fedshift.analysis import results
 from fedshift.analysis.verdict import Reason, Word, verdict
-from fedshift.report import page
+from fedshift.report import page, summary
 from fedshift.report.answer import answer
 from fedshift.study.plan import Run
 
@@ -47,7 +47,7 @@ def said(root: Path, monkeypatch: pytest.MonkeyPatch, more: int) -> tuple[str, s
     values = (more + TABLE) / 20
     variance, df = spread(values)
     half, p = student.ppf(0.975, df) * math.sqrt(variance), 2 * student.sf(abs(values.mean()) / math.sqrt(variance), df)
-    text = Outline(page.write(results.load(found.plan, found.paths)).read_text()).text
+    text = Outline(page.write(found).read_text()).text
     return answer(found.findings).compared, text, 100 * values.mean(), 100 * half, p
 
 
@@ -85,7 +85,7 @@ def test_a_clear_difference_is_told_with_its_p(tmp_path: Path, monkeypatch: pyte
 def test_two_trainings_are_too_few_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, lambda run, *_: 10 + 6 * (run.algorithm.name == "fedprox"), 12, 20)
     found = compared(tmp_path, seeds=[0, 1])
-    text = Outline(page.write(results.load(found.plan, found.paths)).read_text()).text
+    text = Outline(page.write(found).read_text()).text
     assert (
         "Too few to tell FedProx, aggregated BN from FedAvg, aggregated BN at the single external site: 2 train" in text
     )
@@ -130,11 +130,12 @@ def nine(run: Run, site: str, patient: int) -> int:
     return 38 - 2 * method + int(noise)
 
 
+@pytest.mark.painted
 def test_nine_methods_at_six_sites_lead_with_their_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, nine, 8, 40)
     found = compared(tmp_path, METHODS, SITES, figures=["critical_difference"])
-    svg = results.draw(results.load(found.plan, found.paths), "critical_difference").read_text()
-    html = page.write(results.load(found.plan, found.paths)).read_text()
+    svg = results.draw(found, "critical_difference").read_text()
+    html = page.write(found).read_text()
     told, text = answer(found.findings), Outline(html).text
     runs = {name: run for run in found.plan.runs.values() for name in [run.algorithm.name] if run.seed == 0}
     shares = np.array(
@@ -185,7 +186,7 @@ def test_ranks_of_too_few_are_not_drawn(
 ) -> None:
     predict(monkeypatch, lambda *_: 10, 5, 20)
     found = compared(tmp_path, METHODS[:methods], SITES[:sites], figures=["critical_difference"])
-    svg = results.draw(results.load(found.plan, found.paths), "critical_difference").read_text()
+    svg = results.draw(found, "critical_difference").read_text()
     assert f"This figure is not drawn: {why}." in svg
     assert "Nothing to draw." in svg
 
@@ -239,7 +240,8 @@ def test_a_verdict_on_few_sites_is_about_these(
 def test_every_table_of_sites_counts_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, by_site({}, 16), 30, 20)
     found = compared(tmp_path, METHODS[:1], SITES[:2])
-    tables = found.paths.study_files(found.plan.name)
+    summary.summarise(found)
+    tables = found.files
     rows = csv.DictReader(tables.table("sites", "csv").read_text().splitlines())
     assert [row["Patients"] for row in rows] == ["15", "30", "30"]
     overview = tables.table("overview", "csv").read_text().splitlines()

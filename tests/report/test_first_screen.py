@@ -18,16 +18,15 @@ import pytest
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from scored_study import summarised
+from scored_study import results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
 from fedshift.datasets.discs import Discs
 from fedshift.datasets.gaussians import Gaussians
 from fedshift.figures._canvas import _STYLE
-from fedshift.report import forest, page
+from fedshift.report import forest, page, summary
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
@@ -48,8 +47,7 @@ def loaded(root: Path, inside: float, outside: float, tsmobn: float = 0.9, **cha
     def right(run: object, inference: str, site: str, role: str) -> float:
         return inside if role == "internal" else {"source": outside}.get(inference, tsmobn)
 
-    plan, paths = summarised(root, right, **ONE | changes)
-    return results.load(plan, paths)
+    return results_of(root, right, **ONE | changes)
 
 
 def judged(found: StudyResults, **changes: Any) -> Any:
@@ -197,12 +195,13 @@ def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
     def one(table: pd.DataFrame) -> pd.DataFrame:
         return table.assign(label=table["label"].where(table["site"] != "centre1", 1))
 
-    plan, paths = summarised(tmp_path, right, change=one, **ONE)
-    told = answer(results.load(plan, paths).findings)
+    found = results_of(tmp_path, right, change=one, **ONE)
+    told = answer(found.findings)
     assert told.judged.loss.mean == pytest.approx(0.2)
-    assert list(told.judged.sites) == [site for site in plan.partitions[0].external if site != "centre1"]
+    assert list(told.judged.sites) == [site for site in found.plan.partitions[0].external if site != "centre1"]
 
 
+@pytest.mark.painted
 def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.7)
     first = page.first_screen(StudyReport(found))
@@ -227,6 +226,7 @@ def test_the_picture_shows_every_site_and_stands_alone(tmp_path: Path) -> None:
     assert "Not shown to work at home. Accuracy (%) at" in shown and "each hospital" in shown
 
 
+@pytest.mark.painted
 def test_long_names_of_hospitals_leave_room_for_all_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = loaded(tmp_path, 1.0, 0.8)
     rows = forest._rows
@@ -255,8 +255,7 @@ def test_each_row_marks_its_own_commonest_class(tmp_path: Path) -> None:
         at = table["site"] == "centre1"
         return table.assign(label=table["label"].where(~at | (np.arange(len(table)) % 8 == 0), 1))
 
-    plan, paths = summarised(tmp_path, lambda *_: 0.9, change=mostly_one, **ONE)
-    found = results.load(plan, paths)
+    found = results_of(tmp_path, lambda *_: 0.9, change=mostly_one, **ONE)
     told = answer(found.findings)
     assert told.condition
     rows = forest._rows(found.findings, found.controls, told.condition, "patients")
@@ -277,6 +276,7 @@ def test_each_row_marks_its_own_commonest_class(tmp_path: Path) -> None:
     assert marks == {y: expected[row.site] for y, row in enumerate(rows)}
 
 
+@pytest.mark.painted
 def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.8, margin=0.1)
     report = StudyReport(found)
@@ -312,10 +312,12 @@ def test_the_facts_say_whether_images_are_invented(synthetic: bool, words: str, 
     assert Discs().card().source == Gaussians().card().source == page.DRAWN
 
 
+@pytest.mark.painted
 @pytest.mark.parametrize(("width", "points"), [("85mm", 240.94), ("174mm", 493.23)])
 def test_the_picture_is_a_file_for_a_paper(tmp_path: Path, width: str, points: float) -> None:
     """85 and 174 mm in points of 1/72 inch, as SVG and as PDF of one page."""
     found = loaded(tmp_path, 1.0, 0.8)
+    summary.summarise(found)
     with contextlib.chdir(tmp_path):
         svg, pdf = page.write_answer(found.plan, found.paths, width)
     size = re.search(r'viewBox="0 0 ([\d.]+) ', svg.read_text(encoding="utf-8"))

@@ -8,9 +8,8 @@ from typing import Any
 
 import fake_study
 import pytest
-from scored_study import summarised
+from scored_study import results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.results import StudyResults
 from fedshift.report import in_words
@@ -37,8 +36,7 @@ def loaded(root: Path, inside: float, outside: float, **changes: Any) -> StudyRe
     def right(run: object, inference: str, site: str, role: str) -> float:
         return inside if role == "internal" else {"source": outside}.get(inference, 0.9)
 
-    plan, paths = summarised(root, right, **ONE | changes)
-    return results.load(plan, paths)
+    return results_of(root, right, **ONE | changes)
 
 
 def said(findings: Findings, faulty: bool = False, synthetic: bool = False) -> list[str]:
@@ -104,8 +102,7 @@ def test_a_wide_interval_concludes_nothing(tmp_path: Path) -> None:
     def right(run: Any, inference: str, site: str, role: str) -> float:
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed}.get(inference, 0.9)
 
-    plan, paths = summarised(tmp_path, right, **ONE)
-    lines = said(results.load(plan, paths).findings)
+    lines = said(results_of(tmp_path, right, **ONE).findings)
     assert lines[1].startswith("Outside, its accuracy came out 20.0 points worse than at home, but with other patients")
     assert lines[1].endswith("points worse, or no worse at all.")
     assert "neither that it holds up in these hospitals nor that it fails there" in lines[2]
@@ -139,8 +136,7 @@ def test_faults_and_invented_images_come_before_any_conclusion(tmp_path: Path) -
 
 def test_without_scores_there_are_none(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}]
-    plan, paths = summarised(tmp_path, without={"bn": "aggregated"}, **ONE | {"runs": runs})
-    assert said(results.load(plan, paths).findings) == []
+    assert said(results_of(tmp_path, without={"bn": "aggregated"}, **ONE | {"runs": runs}).findings) == []
 
 
 def test_how_to_read_names_only_marks_that_are_there(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_one_training_ranks_nothing_and_names_the_setting_that_would(
     assert (screen.word, screen.step) == ("Too few trainings to tell", "seeds: [0, 1, 2]")
 
 
+@pytest.mark.painted
 def test_settings_with_other_sites_are_ranked_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = {"train": 0.4, "val": 0.1, "test": 0.5}
     parts = [{"internal": sites, "held_out": name, "split": split} for name, sites in SETTINGS.items()]

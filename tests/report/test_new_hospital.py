@@ -12,7 +12,6 @@ from outline import Outline
 from scipy.stats import t as student
 
 from fedshift.analysis.new_site import predicted
-from fedshift.analysis.results import load
 from fedshift.report import new_hospital, page
 
 AUC = np.array([0.92, 0.85, 0.78, 0.88, 0.90])
@@ -47,7 +46,7 @@ def text(root: Path, monkeypatch: pytest.MonkeyPatch, right: list[int], **change
     sites = [f"h{n}" for n in range(len(right))]
     predict(monkeypatch, lambda run, site, _: dict(zip(sites, right, strict=True)).get(site, 18), 8, 20)
     found = compared(root, METHODS[:1], sites, **changes)
-    return Outline(page.write(load(found.plan, found.paths)).read_text()).text
+    return Outline(page.write(found).read_text()).text
 
 
 def test_one_hospital_speaks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

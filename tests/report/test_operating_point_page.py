@@ -12,7 +12,7 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
-from scored_study import summarised
+from scored_study import results_of
 
 from fedshift.analysis import results
 from fedshift.report import operating_point_section, page, worst
@@ -30,8 +30,7 @@ ONE: dict[str, Any] = {
 
 
 def made(root: Path, right: fake_study.ShareRight, **changes: Any) -> results.StudyResults:
-    plan, paths = summarised(root, right, **ONE | changes)
-    return results.load(plan, paths)
+    return results_of(root, right, **ONE | changes)
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, right: Callable[[pd.DataFrame], pd.Series]) -> None:
@@ -62,7 +61,7 @@ def one_class(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def text(results_: results.StudyResults) -> str:
-    content = page.write(results.load(results_.plan, results_.paths)).read_text(encoding="utf-8")
+    content = page.write(results_).read_text(encoding="utf-8")
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", content))).replace("\N{NO-BREAK SPACE}", " ")
 
 

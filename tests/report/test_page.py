@@ -10,9 +10,9 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
-from fake_study import EVIL, ShareRight
+from fake_study import EVIL
 from outline import Outline
-from scored_study import summarised
+from scored_study import page_of, reported, summarised
 
 from fedshift.analysis import results, score
 from fedshift.analysis.findings import Findings
@@ -29,6 +29,9 @@ from fedshift.report.history import Trained, runs_table
 from fedshift.report.protocol import protocol
 from fedshift.study.plan import Plan
 
+SMALL: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "figures": []}
+"""One training, for what does not depend on trainings and conditions."""
+
 
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,17 +39,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", 30)
 
 
-def made(root: Path, share_right: ShareRight = fake_study.helps, **changes) -> tuple[Plan, Paths, str]:  # type: ignore[no-untyped-def]
-    """A study from predictions to its page."""
-    plan, paths = summarised(root, share_right, **changes)
-    for name in plan.figures:
-        results.draw(results.load(plan, paths), name)
-    return plan, paths, page.write(results.load(plan, paths)).read_text(encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths, str]:
-    return made(tmp_path_factory.mktemp("whole"))
+    return reported(tmp_path_factory.mktemp("whole"))
 
 
 def test_page_is_one_small_file(whole: tuple[Plan, Paths, str]) -> None:
@@ -99,7 +94,7 @@ def test_synthetic_data_are_said_twice_and_on_every_printed_sheet(
     assert Outline(whole[2]).text.count("Synthetic: not a result") == 3
     assert "@top-left" in whole[2].partition("Synthetic: not a result")[0][-80:]
     assert "The images are synthetic: no hospital made them." in whole[2]
-    html = made(tmp_path, synthetic=False)[2]
+    html = reported(tmp_path, synthetic=False, **SMALL)[2]
     text = Outline(html).text
     assert "not a result" not in text
     assert "The images are synthetic: no hospital made them." not in text
@@ -120,7 +115,7 @@ def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
     def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return inside if role == "internal" else outside[inference]
 
-    return Outline(made(root, share_right, seeds=[0], figures=[])[2]).text
+    return Outline(reported(root, share_right, **SMALL)[2]).text
 
 
 @pytest.mark.parametrize(
@@ -146,7 +141,7 @@ def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, 
 
 
 def test_no_external_site(tmp_path: Path) -> None:
-    plan, paths, html = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
+    plan, paths, html = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
     told = answer(results.load(plan, paths).findings)
     assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
     assert told.others and not any("external" in text for text in told.others)
@@ -157,7 +152,7 @@ def test_no_external_site(tmp_path: Path) -> None:
 
 def test_no_external_site_is_said_once_where_a_condition_is_of_clients_alone(tmp_path: Path) -> None:
     runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
-    plan, paths, _ = made(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
+    plan, paths, _ = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
     told = answer(results.load(plan, paths).findings)
     said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
     assert said == [1, 0, 0], "the first federated condition leads, and FedProx and the clients alone stand below"
@@ -166,7 +161,7 @@ def test_no_external_site_is_said_once_where_a_condition_is_of_clients_alone(tmp
 @pytest.mark.usefixtures("many")
 def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them."""
-    text = Outline(made(tmp_path, headline="brier", figures=[])[2]).text
+    text = Outline(reported(tmp_path, headline="brier", figures=[])[2]).text
     assert "Brier score" in text
     assert "Brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
     assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over 72 patients and 3 trainings)" in text
@@ -235,7 +230,7 @@ def test_doubts_are_told(  # type: ignore[no-untyped-def]
 def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under five patients nothing bounds a gain of 20 points: it is neither green nor without a doubt."""
     monkeypatch.setattr(fake_study, "PATIENTS", 4)
-    html = made(tmp_path, figures=[], seeds=[0])[2]
+    html = reported(tmp_path, **SMALL)[2]
     text = Outline(html).text
     assert "TsmoBN adds 20.0 points at external sites, but no interval can be given." in text
     assert f"(too few test patients at centre0, centre3, centre1 and {EVIL})" in text
@@ -246,13 +241,13 @@ def test_few_patients_outside_take_the_interval_and_the_colour(tmp_path: Path, m
 
 
 def test_a_metric_without_intervals_promises_none(tmp_path: Path) -> None:
-    text = Outline(made(tmp_path, headline="ece", metrics=["ece"], figures=[])[2]).text
+    text = Outline(reported(tmp_path, headline="ece", metrics=["ece"], **SMALL)[2]).text
     assert "no interval can be given (ECE comes without)" in text
     assert "below, the 95% interval" not in text
 
 
 def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
-    text = Outline(made(tmp_path, headline="balanced_accuracy", figures=[])[2]).text
+    text = Outline(reported(tmp_path, headline="balanced_accuracy", figures=[])[2]).text
     assert "Balanced accuracy 90.0 ± 0.0 %" in text
     assert "(too few test patients of a class at centre0 and centre3)" in text
     assert "adds 20.0 points at external sites (95% interval 20.0 to 20.0" in text
@@ -267,7 +262,7 @@ def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
             (role, inference), 0.6
         )
 
-    plan, paths, html = made(tmp_path, share_right, figures=[])
+    plan, paths, html = reported(tmp_path, share_right, figures=[])
     text = Outline(html).text
     assert "TsmoBN recovers 10.0 points of the external loss" in text
     told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
@@ -288,7 +283,7 @@ def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
     def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
-    text = Outline(made(tmp_path, share_right, figures=[])[2]).text
+    text = Outline(reported(tmp_path, share_right, figures=[])[2]).text
     assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." not in text, "internal sites have few patients of a class"
     assert "6 patients of" in text
@@ -305,7 +300,7 @@ def test_a_site_of_one_class_is_a_dash_and_left_out(tmp_path: Path) -> None:
         return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
 
     text = Outline(
-        made(tmp_path, share_right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]
+        reported(tmp_path, share_right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]
     ).text
     assert "Balanced accuracy 80.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at 1 of 2 external sites" in text
     assert "centre1 external 60 – – –" in text
@@ -325,14 +320,16 @@ def test_a_metric_defined_nowhere_is_no_missing_run(tmp_path: Path) -> None:
     def all_one(table: pd.DataFrame) -> pd.DataFrame:
         return table.assign(label=1)
 
-    text = Outline(made(tmp_path, change=all_one, headline="auc", metrics=["auc"], figures=["sites"])[2]).text
+    text = Outline(
+        reported(tmp_path, change=all_one, headline="auc", metrics=["auc"], **SMALL | {"figures": ["sites"]})[2]
+    ).text
     assert "its headline metric is defined at none of its sites" in text
     assert "no run no run" not in text
     assert "Incomplete" not in text
 
 
 def test_missing_runs_are_loud(tmp_path: Path) -> None:
-    plan, _, html = made(tmp_path, without={"bn": "local", "seed": 2})
+    plan, _, html = reported(tmp_path, without={"bn": "local", "seed": 2})
     text = Outline(html).text
     gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
     assert "Incomplete: 1 entry is missing." in text
@@ -349,8 +346,9 @@ UNTESTED = {
 }
 
 
+@pytest.mark.painted
 def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> None:
-    plan, paths, html = made(tmp_path, partition=UNTESTED, figures=["sites"])
+    plan, paths, html = reported(tmp_path, partition=UNTESTED, figures=["sites"])
     text = Outline(html).text
     told = answer(results.load(plan, paths).findings)
     assert "internal" not in told.lead + " ".join(told.others)
@@ -369,14 +367,16 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
 
 
 def test_missing_runs_are_loud_where_internal_sites_are_not_tested(tmp_path: Path) -> None:
-    text = Outline(made(tmp_path, partition=UNTESTED, figures=[], without={"bn": "local", "seed": 2})[2]).text
+    text = Outline(reported(tmp_path, partition=UNTESTED, figures=[], without={"bn": "local", "seed": 2})[2]).text
     assert "Incomplete: 1 entry is missing." in text
     assert "(2 of 3 seeds) at external sites" in text
 
 
+@pytest.mark.painted
 def test_where_one_partition_tests_inside_the_dash_of_the_other_is_explained(tmp_path: Path) -> None:
     tested = {"internal": ["centre0", "centre1"], "external": ["centre3"], "held_out": "three"}
-    _, paths, html = made(tmp_path, partition=[UNTESTED | {"held_out": "one"}, tested], figures=["sites"])
+    partition = [UNTESTED | {"held_out": "one"}, tested]
+    _, paths, html = reported(tmp_path, partition=partition, **SMALL | {"figures": ["sites"]})
     text = Outline(html).text
     assert "Gap: loss from the internal to the external mean, a dash where internal sites have no test samples" in text
     assert "With one held out, training is at centre0 and centre3" in text
@@ -387,7 +387,7 @@ def test_where_one_partition_tests_inside_the_dash_of_the_other_is_explained(tmp
 
 
 def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
-    text = Outline(made(tmp_path, without={"bn": "local"})[2]).text
+    text = Outline(reported(tmp_path, without={"bn": "local"})[2]).text
     assert "Incomplete: 3 entries are missing." in text
     assert "FedAvg, local BN: no run of it has been scored" in text
     assert "FedAvg, local BN Source – no run no run" in text
@@ -398,10 +398,7 @@ def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path
     for run in plan.runs:
         fake_study.remove(plan, paths, run, "tsmobn")
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    for name in plan.figures:
-        results.draw(results.load(plan, paths), name)
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
+    text = Outline(page_of(plan, paths)).text
     assert "Incomplete: 6 entries are missing." in text
     assert "TsmoBN has not been scored." in text
     assert "TsmoBN holds no predictions" in text
@@ -409,18 +406,17 @@ def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path
 
 def test_training_time_is_that_of_all_rounds(tmp_path: Path) -> None:
     """The manifest of a resumed run knows its last process only."""
-    plan, paths = fake_study.build(tmp_path, figures=[])
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     for run in plan.runs.values():
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"seconds": 0.1})
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
+    text = Outline(page_of(plan, paths)).text
     # 4 rounds, 2 clients, training and validation, half a second each
     assert "64.0 kB 0:08 100" in text
 
 
 def test_validation_must_not_share_patients_with_test(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, figures=[])
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     run = next(iter(plan.runs.values()))
     assigned = read_table(paths.partition(run.partition_id))
     table = fake_study.samples(plan)
@@ -428,8 +424,7 @@ def test_validation_must_not_share_patients_with_test(tmp_path: Path) -> None:
     table.loc[(table["site"] == "centre0") & np.isin(splits, ["val", "test"]), "patient"] = "one"
     write_table(paths.data(run.data.id) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
+    text = Outline(page_of(plan, paths)).text
     assert "PROBLEM Patients shared by validation and test: 1 shared" in text
     assert "ok Samples shared by validation and test: none" in text
     assert "ok Patients shared by training and test: none" in text
@@ -462,16 +457,17 @@ def test_the_protocol_names_the_data_and_no_more(whole: tuple[Plan, Paths, str])
 
 def test_without_validation_the_last_round_is_kept_and_that_is_said(tmp_path: Path) -> None:
     partition = {"internal": fake_study.INTERNAL, "split": {"train": 0.7, "val": 0, "test": 0.3}}
-    text = Outline(made(tmp_path, partition=partition, training={"rounds": 4, "select": "last"}, figures=[])[2]).text
+    training = {"rounds": 4, "select": "last"}
+    text = Outline(reported(tmp_path, partition=partition, training=training, **SMALL)[2]).text
     assert "Model selection The last round: there are no validation samples to choose a round by." in text
     assert "highest mean validation accuracy" not in text
 
 
 def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
-    text = Outline(made(tmp_path / "one", figures=[], seeds=[0])[2]).text
+    text = Outline(reported(tmp_path / "one", **SMALL)[2]).text
     assert "Skip to the answer fake · " in text
     assert "Mini scale" not in text
-    text = Outline(made(tmp_path / "two", figures=[], seeds=[0], scales={"mini": {"model": "mlp"}})[2]).text
+    text = Outline(reported(tmp_path / "two", **SMALL, scales={"mini": {"model": "mlp"}})[2]).text
     assert "Skip to the answer fake at scale mini · " in text
     assert "Mini scale" in text
 
@@ -505,14 +501,13 @@ def test_the_value_that_a_round_was_kept_for_has_its_unit(name: str, header: str
 
 
 def test_runs_that_were_accepted_as_unchanged_are_named_with_reason_and_date(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, figures=[], seeds=[0, 1])
+    plan, paths = fake_study.build(tmp_path, **SMALL | {"seeds": [0, 1]})
     change = {"code": "a", "was": "b", "reason": "Only <b>messages</b> changed", "date": "2026-01-31", "version": "1"}
     for run in plan.runs.values():
         accepted = {"accepted": [change]} if run.seed else {}
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | accepted)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    html = page.write(results.load(plan, paths)).read_text()
+    html = page_of(plan, paths)
     assert "Accepted as unchanged Only <b>messages</b> changed (2026-01-31)" in Outline(html).text
     assert "<b>messages" not in html
 
@@ -523,39 +518,38 @@ def test_without_accepted_runs_nothing_is_said_of_them(whole: tuple[Plan, Paths,
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_best_last_round_is_no_alarm_where_the_rate_falls_to_zero(tmp_path: Path, schedule: str) -> None:
-    plan, paths = fake_study.build(tmp_path, figures=[], training={"rounds": 4, "schedule": schedule})
+    training = {"rounds": 4, "schedule": schedule}
+    plan, paths = fake_study.build(tmp_path, training=training, **SMALL | {"seeds": [0, 1]})
     for run in plan.runs.values():
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"best_round": 4})
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
-    alarm = "6 of 6 runs validated best in their last round: they may not have converged."
+    text = Outline(page_of(plan, paths)).text
+    alarm = "2 of 2 runs validated best in their last round: they may not have converged."
     assert (alarm in text) == (schedule == "constant")
 
 
 def test_real_images_on_the_page_are_announced(whole: tuple[Plan, Paths, str], tmp_path: Path) -> None:
     words = "The page contains these images: to share it without them, write figures: [convergence, sites]"
     assert words not in Outline(whole[2]).text
-    assert words in Outline(made(tmp_path, synthetic=False)[2]).text
+    assert words in Outline(reported(tmp_path, synthetic=False, **SMALL | {"figures": ["patches"]})[2]).text
 
 
 def test_settings_of_an_inference_without_columns_of_their_own(tmp_path: Path) -> None:
     """Two batch sizes of `source`, which scores.csv has no column for, are two inferences all the way to the page."""
     given = ["source", {"name": "source", "batch_size": 64}, "tsmobn"]
-    text = Outline(made(tmp_path, inferences=given, figures=["sites"])[2]).text
+    text = Outline(reported(tmp_path, inferences=given, **SMALL)[2]).text
     assert "Source (batch_size 256)" in text
     assert "Source (batch_size 64)" in text
     assert "TsmoBN adds 20.0 points at external sites" in text
 
 
 def test_shared_patients_are_a_problem(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, figures=[])
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     table = fake_study.samples(plan)
     table.loc[table["site"] == EVIL, "patient"] = "centre0/0"
     write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
+    text = Outline(page_of(plan, paths)).text
     assert "PROBLEM Patients shared by internal and external sites: 1 shared" in text
     assert "ok Patients shared by training and test: none" in text
 
@@ -576,29 +570,28 @@ def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_p
         site = table["site"].where((table["site"] != EVIL) | (number >= 16), "centre0")
         return table.assign(patient=site + "/" + number.astype(str))
 
-    html = made(tmp_path, figures=[], change=shared)[2]
+    html = reported(tmp_path, **SMALL, change=shared)[2]
     finding = (
         f"Patients shared by internal and external sites: 16 shared (48 images at centre0 and 48 images at {EVIL})"
     )
     assert "The scores on this page count images that are not new to the model" in problems(html)
     assert finding in problems(html)
     assert f"PROBLEM {finding}" in Outline(html).text
-    assert problems(made(tmp_path / "clean", figures=[])[2]) == ""
+    assert problems(reported(tmp_path / "clean", **SMALL)[2]) == ""
 
 
 def fingerprinted(root: Path, copies: dict[str, str], **changes: Any) -> str:
     """The page of a study whose images all differ, but for the samples that `copies` says are copies of others."""
-    plan, paths = fake_study.build(root, figures=[], **changes)
+    plan, paths = fake_study.build(root, **SMALL | changes)
     (data,) = plan.data
     table = read_table(paths.data_files(data).samples, ["sample"])
     write_table(paths.data_files(data).pixels, table.assign(pixels=table["sample"].replace(copies)))
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    return page.write(results.load(plan, paths)).read_text(encoding="utf-8")
+    return page_of(plan, paths)
 
 
 def train_samples(root: Path, site: str) -> list[str]:
-    plan, paths = fake_study.build(root, figures=[])
+    plan, paths = fake_study.build(root, **SMALL)
     split = read_table(paths.partition(next(iter(plan.runs.values())).partition_id))
     return split["sample"][(split["site"] == site) & (split["split"] == "train")].tolist()
 
@@ -654,7 +647,7 @@ def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:
         own = table["sample"].where(table["site"] != "centre1", table["sample"].str.replace("centre1", "centre0"))
         return table.assign(base=own, patient=None)
 
-    plan, paths, html = made(tmp_path, figures=[], change=based)
+    plan, paths, html = reported(tmp_path, **SMALL, change=based)
     run = next(iter(plan.runs.values()))
     split = read_table(paths.partition(run.partition_id))
     seen = ((split["site"] == "centre0") & (split["split"] == "train")).sum()
@@ -666,19 +659,18 @@ def test_source_images_shown_again_outside_are_a_caveat(tmp_path: Path) -> None:
 
 
 def test_unknown_patients_are_a_caveat(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path, figures=[])
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     table = fake_study.samples(plan).assign(patient=None)
     write_table(paths.data(next(iter(plan.data))) / "samples.parquet", table)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = Outline(page.write(results.load(plan, paths)).read_text()).text
+    text = Outline(page_of(plan, paths)).text
     assert "unknown Patients shared by training and test: patients unknown" in text
     assert "Patients are unknown: intervals treat images as independent" in text
 
 
 def test_bare_files_do(tmp_path: Path) -> None:
     """A page is written from scores alone: no manifest, rounds, card, samples or figures."""
-    plan, paths = summarised(tmp_path)
+    plan, paths = summarised(tmp_path, seeds=[0])
     for pattern in ("runs/*/manifest.json", "runs/*/rounds.parquet", "data/*/*"):
         for path in (tmp_path / "results").glob(pattern):
             path.unlink()
@@ -699,13 +691,12 @@ def test_provenance(whole: tuple[Plan, Paths, str]) -> None:
 
 def test_runs_that_recorded_no_arithmetic_have_a_dash(tmp_path: Path) -> None:
     """Their manifests were written by an earlier version."""
-    plan, paths = fake_study.build(tmp_path, figures=[], seeds=[0])
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     for run in plan.runs.values():
         earlier = {key: value for key, value in fake_study.manifest(run).items() if key != "arithmetic"}
         write_json(paths.run(run.id) / "manifest.json", earlier)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    assert "Arithmetic of the CPU –" in Outline(page.write(results.load(plan, paths)).read_text()).text
+    assert "Arithmetic of the CPU –" in Outline(page_of(plan, paths)).text
 
 
 def test_the_order_is_that_of_a_reader(whole: tuple[Plan, Paths, str]) -> None:
@@ -720,6 +711,7 @@ def test_the_order_is_that_of_a_reader(whole: tuple[Plan, Paths, str]) -> None:
     assert len(headings) == len(set(headings)), "no two headings have the same words"
 
 
+@pytest.mark.painted
 @pytest.mark.parametrize(
     ("name", "limit"),
     [("convergence", 150_000), ("sites", 150_000), ("patches", 300_000), ("roc", 150_000), ("calibration", 150_000)],
@@ -741,8 +733,9 @@ def test_figures_are_light_well_formed_and_the_same_each_time(
     assert "<style" not in text
 
 
+@pytest.mark.painted
 def test_patches_are_shrunk_to_a_light_file(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path)
+    plan, paths = fake_study.build(tmp_path, **SMALL)
     noise = np.random.default_rng(0).integers(0, 256, (len(fake_study.samples(plan)), 96, 96, 3), dtype=np.uint8)
     np.save(paths.data(next(iter(plan.data))) / "images.npy", noise)
     score.score(plan, paths)

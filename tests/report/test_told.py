@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from predicting import complaint, load, predicted, trained
-from scored_study import summarised
+from scored_study import results_of
 from torch import nn
 
 from fedshift.analysis import predictions, results, study_tables
@@ -41,8 +41,8 @@ def rights(**shares: float) -> Any:
 
 
 def scored(root: Path, share_right: Any = fake_study.helps, **changes: Any) -> tuple[Findings, Plan, Paths]:
-    plan, paths = summarised(root, share_right, **changes)
-    return results.load(plan, paths).findings, plan, paths
+    found = results_of(root, share_right, **changes)
+    return found.findings, found.plan, found.paths
 
 
 # ---- settings without meaning
@@ -313,8 +313,9 @@ def test_fedtan2_always_tells_when_its_exchange_ends(tmp_path: Path) -> None:
 def test_the_table_of_a_condition_has_the_inferences_asked_of_it(tmp_path: Path) -> None:
     """And no gain of what uses labels, whose score is of other images or of known ones."""
     runs = [{"algorithm": "fedavg"}, {"algorithm": "perfedavg", "inferences": ["source", PERSONAL]}]
-    findings, plan, paths = scored(tmp_path, runs=runs, seeds=[0])
-    tables = (sites_on_page(findings, c, "patients", results.load(plan, paths).controls) for c in findings.conditions)
+    found = results_of(tmp_path, runs=runs, seeds=[0])
+    findings = found.findings
+    tables = (sites_on_page(findings, c, "patients", found.controls) for c in findings.conditions)
     plain, personal = (table.header[4:] for table in tables)
     assert plain == ("Source", "TsmoBN", "Gain, TsmoBN")
     assert [LABELS in title for title in personal] == [False, True]

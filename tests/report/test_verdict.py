@@ -16,12 +16,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t as student
-from scored_study import summarised
+from scored_study import page_of, results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.verdict import Reason, Recovery, Verdict, Word, verdict
-from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.headline_tables import overview
 from fedshift.study.plan import Run
@@ -38,8 +36,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def judged(root: Path, share_right: fake_study.ShareRight, **changes: Any) -> tuple[Findings, Verdict, str]:
     """The verdict on the first condition, and the page's first sentence about it."""
-    plan, paths = summarised(root, share_right, **ONE | changes)
-    found = results.load(plan, paths).findings
+    found = results_of(root, share_right, **ONE | changes).findings
     return found, verdict(found, found.conditions[0]), answer(found).lead
 
 
@@ -212,7 +209,7 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
     assert told.led == "FedAvg, aggregated BN, the first of 4 conditions", "not the best"
-    html = page.write(results.load(found.plan, fake_study.Paths(tmp_path))).read_text()
+    html = page_of(found.plan, fake_study.Paths(tmp_path))
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 
 

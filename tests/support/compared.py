@@ -10,9 +10,8 @@ import fake_study
 import numpy as np
 import pandas as pd
 import pytest
-from scored_study import summarised
+from scored_study import results_of
 
-from fedshift.analysis import results
 from fedshift.analysis.results import StudyResults
 from fedshift.study.plan import Run
 
@@ -47,5 +46,4 @@ def compared(
         "metrics": ["accuracy"],
         "figures": [],
     }
-    plan, paths = summarised(root, **settings | changes)
-    return results.load(plan, paths)
+    return results_of(root, **settings | changes)
