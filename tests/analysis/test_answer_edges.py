@@ -84,6 +84,11 @@ def judged(found: StudyResults) -> tuple[Verdict, Screen]:
     return told.judged, screen(found.findings, told.condition, told.judged, "patients")
 
 
+def shown(found: StudyResults) -> str:
+    """The text of the page."""
+    return Outline(page.write(found).read_text(encoding="utf-8")).text
+
+
 def test_all_right_is_not_certain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five patients outside, all right, as at home: 43 points may be lost (Wilson's interval of 5 of 5)."""
     patients = {"h0": 25, "h1": 25, "x0": 5}
@@ -226,7 +231,7 @@ def test_a_site_of_few_patients_takes_no_interval_from_the_mean(
     assert (whole.mean, whole.patients) == (pytest.approx((0.8 + 0.7 + 0.25) / 3), 204)
     assert np.isnan(whole.low)
     assert judged(found)[0].word is Word.LOSES
-    text = Outline(page.write(found).read_text(encoding="utf-8")).text
+    text = shown(found)
     assert (
         "With fewer than 5 test patients at x2, the mean over external sites leaves out these: it is 75.0 % for "
         "FedAvg, aggregated BN, and 58.3 % with them." in text.replace("\N{NO-BREAK SPACE}", " ")
@@ -258,7 +263,7 @@ def test_probabilities_that_are_too_high_are_said_first(tmp_path: Path, monkeypa
         return (0.94 + jitter if y else 0.44 + jitter) if site == "x0" else (0.8 + jitter if y else 0.2 - jitter)
 
     found = study(tmp_path, monkeypatch, patients, probability)
-    text = Outline(page.write(found).read_text(encoding="utf-8")).text
+    text = shown(found)
     assert "probabilities are surely too high at x0: 71 where 100 are expected (" in text
     assert "suspect Threshold and probabilities probabilities at x0 are too high: 71 where 100 are expected" in text
 
@@ -272,7 +277,7 @@ def test_a_network_that_answers_one_class_is_a_problem(tmp_path: Path, monkeypat
         return score + (0.6 if seed else 0.35)
 
     found = study(tmp_path, monkeypatch, patients, probability)
-    text = Outline(page.write(found).read_text(encoding="utf-8")).text
+    text = shown(found)
     assert "problem Answers one class 2 of 3 trainings answer with one class for at least 98 % of the images" in text
     assert "`class_weights: balanced`" in text
 
@@ -289,5 +294,5 @@ def test_the_leading_condition_is_never_chosen_by_results(tmp_path: Path, monkey
     told = fake_study.manifest
     monkeypatch.setattr(fake_study, "manifest", manifest)
     found = study(tmp_path, monkeypatch, patients, right, runs=[{"algorithm": methods}])
-    text = Outline(page.write(found).read_text(encoding="utf-8")).text
+    text = shown(found)
     assert "FedAvg, aggregated BN, the first of 5 conditions." in text
