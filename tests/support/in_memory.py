@@ -12,6 +12,7 @@ from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
 from fedshift.engine.message_forms import MessageForms
 from fedshift.engine.site import Site
+from fedshift.engine.site_state import SiteState
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, packed, unpacked
 
@@ -59,6 +60,10 @@ class InMemory:
         rules: Any = {"digest": self.digest, "sends_offers": self.sends_offers, "forms": self.forms}
         return Site.open(name, self.opened(), *data, folder, **rules)
 
+    def state(self, name: str) -> SiteState:
+        """What the site has on its disk."""
+        return SiteState(self.folder / name, name, self.digest)
+
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
         """Yield the answers in the order of names."""
         for name in self.names:
@@ -83,7 +88,7 @@ def difference(here: Federation, transport: InMemory, coordinator: Any) -> float
     assert here.server.state.keys() == coordinator.server.state.keys()
     pairs += [(v, coordinator.server.state[k]) for k, v in here.server.state.items()]
     for client, since in zip(here.clients, coordinator.since, strict=True):
-        there = transport.site(client.name).state.read(since)
+        there = transport.state(client.name).read(since)
         assert client.state.keys() == there.state.keys()
         pairs += [(client.own, there.own), (client.counters, there.counters)]
         pairs += [(v, there.state[k]) for k, v in client.state.items()]
