@@ -17,7 +17,7 @@ from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, net
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local
 from fedshift.contract import cases
-from fedshift.contract.algorithms import SETTINGS
+from fedshift.contract.algorithms import LAST, SETTINGS, alike, federation, networks
 from fedshift.contract.case import made
 from fedshift.contract.models import accepted
 from fedshift.contract.transforms import GIVEN
@@ -72,6 +72,14 @@ def test_a_hook_that_is_overridden_takes_effect_on_networks_of_any_size(norm: st
     moved = Federation(model, data, training=SETTINGS).run(2).global_state()
     weights = {name: value for name, value in before.items() if name.endswith("weight")}  # BN takes some biases out
     assert not any(torch.equal(moved[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.parametrize("name", [name for name, cls in discover("algorithm").items() if len(cls.policies) > 1])
+def test_without_batch_norm_all_policies_are_one(name: str) -> None:
+    """So the contract tries other networks under the first policy alone."""
+    cls, training = discover("algorithm")[name], LAST | {"rounds": 2}
+    first, *others = [networks(federation(cls, bn, "group norm", training=training)) for bn in cls.policies]
+    assert all(alike(first, other) for other in others)
 
 
 MAY_CHANGE_GRADIENTS = {"gradient", "backward", "correct", "phases"}

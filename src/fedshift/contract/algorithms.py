@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import tempfile
@@ -27,10 +28,12 @@ from .case import Case, made, numeric, others, reading, refusal, require, varian
 from .fixtures import LARGE, NORMS, clients, differing, network, outlined, outlining_network
 from .hooks import watched
 
-SETTINGS = {"rounds": 3, "local_epochs": 2, "batch_size": 8, "lr": 0.02}
-"""Settings with which the three clients take two, three and one steps in an epoch."""
+SETTINGS = {"rounds": 3, "batch_size": 8, "lr": 0.02}
+"""Settings with which the three clients take two, three and one steps in a round."""
 LAST = SETTINGS | {"select": "last"}
 """Settings whose result shows what the last round does."""
+WEIGHTED = LAST | {"class_weights": [1.0, 3.0, 0.5]}
+IGNORES_WEIGHTS = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
 SHORT: dict[str, dict[str, Any]] = {
     "fedtan2": {"exchange_rounds": 2},
     "fedrep": {"head_epochs": 1},
@@ -40,18 +43,23 @@ SHORT: dict[str, dict[str, Any]] = {
 MASKS = 'it learns masks, or says tasks = ("classification",): the same bits after a resume and in any order of clients'
 """Title of a case that a plug-in about classes of images can only pass by saying so."""
 Kind = type[Algorithm]
+Networks = list[dict[str, Tensor]]
+"""The networks of a federation after its last round: that of the server, then that of each client."""
+Results = Callable[[Any, str], Networks]
+"""What a plug-in trains to, by the plug-in and the BN policy."""
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what algorithms must satisfy, for each BN policy."""
+    """Yield what algorithms must satisfy, for each BN policy. Checks that need the same training share it."""
+    results = functools.cache(lambda plugin, bn: networks(federation(cls, bn, algorithm=plugin, training=LAST)))
     yield Case("its own layers start from the seed alone", partial(layers_from_the_seed, cls))
     yield Case("its loss is a mean over the images of a batch", partial(loss_is_a_mean, cls, partial(federation, cls)))
     for bn in POLICIES:
         if bn not in cls.policies:
             yield Case(f"bn {bn} is refused in a line that says why", partial(refused, cls, bn))
             continue
-        # How the engine handles large tensors does not depend on the policy: once is enough, and takes long.
-        for norm in (*NORMS, *[LARGE] * (bn == cls.policies[0])):
+        # A policy is about batch norm. Without it, and for how large tensors are handled, one policy is enough.
+        for norm in (*NORMS, LARGE) if bn == cls.policies[0] or _shares_by_policy(cls) else ("batch norm",):
             title = "it learns, resumes to the same bits, and the order of clients makes no difference"
             yield Case(f"{title}: bn {bn}, {norm}", partial(trains, cls, bn, norm))
         yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
@@ -59,10 +67,10 @@ def cases(cls: Kind) -> Iterator[Case]:
     if "segmentation" in cls.tasks:
         yield Case(MASKS, partial(learns_masks, cls))
     yield Case("its loss falls where classes can be told apart", partial(loss_falls, cls))
-    yield Case("it differs from its base class", partial(differs, cls))
-    yield Case("weights of classes change what it trains, or it refuses them", partial(weighs_classes, cls))
+    yield Case("it differs from its base class", partial(differs, cls, results))
+    yield Case("weights of classes change what it trains, or it refuses them", partial(weighs_classes, cls, results))
     for field in numeric(cls):
-        yield Case(f"its setting {field} changes results", partial(setting_matters, cls, field), advice=True)
+        yield Case(f"its setting {field} changes results", partial(setting_matters, cls, field, results), advice=True)
 
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
@@ -71,9 +79,20 @@ def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc",
     dtype = torch.float32 if norm == LARGE else torch.float64
     data = clients(dtype=dtype)
     sites = {name: data[name] for name in names}
-    settings = {"training": SETTINGS, "algorithm": made(cls, **SHORT.get(cls.name, {})), **options}
+    settings = {"training": SETTINGS, "algorithm": usual(cls), **options}
     specification = Specification.open(network(norm, dropout=0.2, dtype=dtype), bn=bn, **settings)
     return Federation(specification, sites, validation=sites)
+
+
+def usual(cls: Kind) -> Algorithm:
+    """Return the algorithm with the settings of the contract."""
+    plugin: Algorithm = made(cls, **SHORT.get(cls.name, {}))
+    return plugin
+
+
+def _shares_by_policy(cls: Kind) -> bool:
+    """Return whether an algorithm of several policies decides itself what a policy shares."""
+    return len(cls.policies) > 1 and cls.shared is not Algorithm.shared
 
 
 def _pools(algorithm: Algorithm) -> bool:
@@ -130,9 +149,8 @@ def _shapes(trained: Federation) -> dict[str, tuple[int, ...]]:
 
 def trains(cls: Kind, bn: str, norm: str) -> None:
     """Check that training changes the model and passes `learns`, and that a client can load the result."""
-    options: dict[str, Any] = {} if norm == "batch norm" else {"training": SETTINGS | {"local_epochs": 1}}
     with watched(cls):
-        trained = learns(lambda names: federation(cls, bn, norm, names, **options))
+        trained = learns(lambda names: federation(cls, bn, norm, names))
     moves(trained, network(norm), bn, norm)
     network(norm).load_state_dict(trained.global_state())
     network(norm).load_state_dict(_state_of(trained, "b"))
@@ -144,9 +162,9 @@ def outlining(cls: Kind, names: str, addon: Any = None) -> Federation:
     sites = {name: data[name] for name in names}
     specification = Specification.open(
         outlining_network(),
-        algorithm=made(cls, **SHORT.get(cls.name, {})),
+        algorithm=usual(cls),
         addon=addon,
-        training=SETTINGS | {"local_epochs": 1},
+        training=SETTINGS,
         task="segmentation",
     )
     return Federation(specification, sites, validation=sites)
@@ -193,13 +211,12 @@ def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Fede
     require(ratio < 1.5, f"a batch with each image twice has {ratio:.2f} times the loss, {words}")
 
 
-def weighs_classes(cls: Kind, **options: Any) -> None:
+def weighs_classes(cls: Kind, results: Results) -> None:
     """Check that `training.class_weights` changes a bit; a plug-in whose loss does not use them refuses them."""
-    weighted = LAST | {"class_weights": [1.0, 3.0, 0.5]}
+    bn = cls.policies[0]
     with contextlib.suppress(UserError), watched(cls):
-        pair = (federation(cls, cls.policies[0], training=training, **options) for training in (LAST, weighted))
-        words = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
-        require(not alike(*pair), words)
+        weighted = networks(federation(cls, bn, training=WEIGHTED))
+        require(not alike(results(usual(cls), bn), weighted), IGNORES_WEIGHTS)
 
 
 def resumes_with_a_part(cls: Kind, bn: str) -> None:
@@ -244,22 +261,19 @@ def leaves_at_home(cls: Kind, bn: str) -> None:
 
 def loss_falls(cls: Kind) -> None:
     """Check that the mean training loss of the last three rounds is below that of the first."""
-    trained = federation(cls, cls.policies[0], training={**SETTINGS, "rounds": 8, "lr": 0.05}).run()
+    trained = federation(cls, cls.policies[0], training={**SETTINGS, "rounds": 8, "local_epochs": 2, "lr": 0.05}).run()
     losses = pd.DataFrame(trained.history).query("split == 'train'").groupby("round")["loss"].mean()
     first, last = losses.iloc[0], losses.iloc[-3:].mean()
     require(last < first, f"the training loss rises from {first:.3f} in the first round to {last:.3f} in the last")
 
 
-def differs(cls: Kind) -> None:
+def differs(cls: Kind, results: Results) -> None:
     """Check that results are not those of the base class, under one BN policy at least."""
     base = next(parent for parent in cls.__mro__[1:] if parent is Algorithm or _trains_alone(parent))
     # FedAvg is the base class itself, and another name of an algorithm means the same results.
     if cls.name == "fedavg" or cls.stands_for:
         return
-    plugins = [made(cls, **SHORT.get(cls.name, {})), base()]
-    same = all(
-        alike(*(federation(cls, bn, algorithm=plugin, training=LAST) for plugin in plugins)) for bn in cls.policies
-    )
+    same = all(alike(results(usual(cls), bn), results(base(), bn)) for bn in cls.policies)
     require(not same, f"it trains to the bits of {base.__name__}: no method of it has an effect")
 
 
@@ -267,22 +281,26 @@ def _trains_alone(parent: type) -> bool:
     return issubclass(parent, Algorithm) and not parent.__module__.rpartition(".")[2].startswith("_")
 
 
-def alike(first: Federation, second: Federation) -> bool:
-    """Train two federations, and return whether all sites get the same networks, of layers of the same sizes."""
-    both = (first.run(), second.run())
-    states = [[trained.global_state(), *(_state_of(trained, client) for client in "abc")] for trained in both]
-    return not any(differing(*pair) for pair in zip(*states, strict=True))
+def networks(federation: Federation) -> Networks:
+    """Train a federation, and return its networks."""
+    trained = federation.run()
+    return [trained.global_state(), *(_state_of(trained, client) for client in "abc")]
 
 
-def setting_matters(cls: Kind, field: str) -> None:
+def alike(first: Networks, second: Networks) -> bool:
+    """Return whether the networks of two federations have the same bits, and layers of the same sizes."""
+    return not any(differing(*pair) for pair in zip(first, second, strict=True))
+
+
+def setting_matters(cls: Kind, field: str, results: Results) -> None:
     """Check that a numeric setting is read, or that another value of it changes a bit, under one BN policy at least."""
     tried = False
     read = set[str]()
-    for plugin in variants(made(cls, **SHORT.get(cls.name, {}))):
+    for plugin in variants(usual(cls)):
         for changed, bn in itertools.product([*others(plugin, field)], cls.policies):
             # Some values of a setting need another training.
             with contextlib.suppress(UserError), reading(cls, read):
-                if not alike(*(federation(cls, bn, algorithm=one, training=LAST) for one in (plugin, changed))):
+                if not alike(results(plugin, bn), results(changed, bn)):
                     return
                 tried = True
             # A method that acts on larger problems only reads its setting all the same.
