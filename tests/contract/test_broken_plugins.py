@@ -38,6 +38,10 @@ DATASET = {
         ("= (3, 32, 32)", "= (32, 32, 3)"),
         r"shape \(32, 32, 3\), and `shape` says \(32, 3, 32\)",
     ),
+    "a site that is no site": (
+        ("    shape: ClassVar", '    site_kind = "ward"\n    shape: ClassVar'),
+        "site_kind is one of hospital, .*",
+    ),
     "C07 an image that changes at each read": (
         (
             "return Opened(samples, lambda i: read_image(files[i]))",

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import listdir, scandir
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest import mock
 
 import numpy as np
 import pandas as pd
 
-from ..datasets import Dataset
+from ..datasets import Dataset, SiteKind
 from .case import Case, made, require
 
 SMALL: dict[str, dict[str, Any]] = {"camelyon17": {"patches": 40}, "digits_five": {"images": 10}}
@@ -54,11 +54,12 @@ class _Backwards(Iterator[Any]):
 
 
 def says_where_it_is_from(cls: Kind) -> None:
-    """Check the card and the classes."""
+    """Check the card, the classes, and the noun of its sites."""
     dataset = made(cls)
     card = dataset.card()
     require(all((card.title, card.source, card.licence)), "its card needs title, source and licence")
     require(len(dataset.classes) >= 2, "it needs two classes at least")
+    require(dataset.site_kind in get_args(SiteKind), f"site_kind is one of {', '.join(get_args(SiteKind))}")
 
 
 def miniature_is_read(cls: Kind) -> None:

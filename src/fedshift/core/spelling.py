@@ -17,6 +17,8 @@ SCIENTIFIC = re.compile(r"(\d)(?:\.(\d+))?e\+(\d{2})")
 """A number as spreadsheets write long ones: 1.2e+03. The plus is needed: a digest such as 12e45 is no number."""
 NO_FRACTION = re.compile(r"(?<![\d.])(\d+)\.0+$")
 LEADING_ZEROS = re.compile(r"(?<![\d.])0+(?=\d)")
+IRREGULAR = {"child": "children", "foot": "feet", "tooth": "teeth", "vertebra": "vertebrae"}
+"""Plurals that no rule of `plural` makes."""
 AS_WRITTEN = "patient as written"
 """Column of patients in a table of samples before their spellings were unified."""
 # fmt: off
@@ -70,11 +72,26 @@ def quoted(name: str) -> str:
     return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)
 
 
+def plural(singular: str) -> str:
+    """Return the plural of a plain English noun, or of several: biopsies, masses, teeth, `slides, eyes or blocks`."""
+    if " " in singular:
+        return re.sub("[a-z]+", lambda word: word[0] if word[0] == "or" else plural(word[0]), singular)
+    if singular in IRREGULAR:
+        return IRREGULAR[singular]
+    if singular.endswith("sis"):
+        return f"{singular[:-2]}es"
+    if re.search("[^aeiou]y$", singular):
+        return f"{singular[:-1]}ies"
+    if singular.endswith(("s", "x", "z", "ch", "sh")):
+        return f"{singular}es"
+    return f"{singular}s"
+
+
 def noun(count: int, singular: str) -> str:
     """Return a noun in the number that belongs to a count."""
     if count == 1:
         return singular
-    return f"{singular}s"
+    return plural(singular)
 
 
 def counted(count: int, singular: str) -> str:

@@ -4,6 +4,6 @@ A file here states source, licence, citation and checksums, and yields images wi
 Partitions and prepared arrays belong to `data` and `jobs`.
 """
 
-from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened, Scale
+from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened, Scale, SiteKind
 
-__all__ = ["SAMPLE_COLUMNS", "Card", "Dataset", "Examined", "Opened", "Scale"]
+__all__ = ["SAMPLE_COLUMNS", "Card", "Dataset", "Examined", "Opened", "Scale", "SiteKind"]

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 
 Scale = Literal["paper", "mini"]
+SiteKind = Literal["hospital", "collection", "department", "scanner", "domain", "client", "site"]
+"""What a site can be, as pages name it.
+
+A hospital, a collection of images of several hospitals, a department or a scanner of one hospital, a domain of images
+that are not medical, a client whose images were dealt to it, or a site of which nothing more is said.
+"""
 MOST_CLASSES = 10_000
 """Most classes of a dataset."""
 
@@ -100,6 +106,8 @@ class Dataset(Plugin):
     """Settings that do not influence the raw files, so that a change of them downloads nothing."""
     shape: ClassVar[tuple[int, ...] | None] = None
     """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
+    site_kind: ClassVar[SiteKind] = "hospital"
+    """What a site of the dataset is, for the words of pages. A study may say otherwise of single sites."""
     padded: ClassVar[bool] = False
     """True if black is added to images that are not square, instead of cutting out their centre."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")

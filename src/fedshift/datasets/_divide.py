@@ -27,6 +27,7 @@ class Divided(Dataset):
     class 0 again.
     """
 
+    site_kind = "client"
     many: ClassVar[int] = CLASSES
     """Number of classes."""
     miniature_fields = frozenset({"images"})

@@ -48,6 +48,7 @@ class Cifar10C(Dataset):
     Hendrycks and Dietterich 2019 (ICLR). Size and MD5 of the archive are those of its Zenodo record.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"bases"})
     reading_fields = frozenset({"severity", "extra", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)

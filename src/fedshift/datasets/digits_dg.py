@@ -28,6 +28,7 @@ class DigitsDg(Dataset):
     Read from site/{train,val}/class/image: 600 JPEG images of 32x32 for each class and site, resized as in Pillow.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")

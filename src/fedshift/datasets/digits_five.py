@@ -26,6 +26,7 @@ class DigitsFive(Dataset):
     ...
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"clients", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)

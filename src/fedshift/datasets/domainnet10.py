@@ -41,6 +41,7 @@ class DomainNet10(Dataset):
     same in several public libraries.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")

@@ -37,6 +37,7 @@ class Gaussians(Dataset):
     The samples are drawn on demand and depend on `seed` alone, so no miniature is needed.
     """
 
+    site_kind = "client"
     later_fields: ClassVar[frozenset[str]] = frozenset({"signs"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     classes: tuple[str, ...] = Field(

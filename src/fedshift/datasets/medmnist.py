@@ -139,6 +139,7 @@ class MedMnist(Dataset):
     `positive: malignant`. The grades of retinamnist are taken as classes without an order.
     """
 
+    site_kind = "site"
     miniature_fields = frozenset({"images"})
     classes: tuple[str, ...] = Field(
         SETS["pathmnist"].classes, description="names of the labels 0, 1, ...; default: those of the set"

@@ -25,6 +25,7 @@ class MorphoMnist(Dataset):
     Both sites show the same digits.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
     classes: tuple[str, ...] = Field(

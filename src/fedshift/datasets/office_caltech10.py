@@ -23,6 +23,7 @@ class OfficeCaltech10(Dataset):
     Read from site/class/image. Images become squares of side `size`; as in FedBN, their aspect ratio is not kept.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")

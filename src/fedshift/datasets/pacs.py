@@ -36,6 +36,7 @@ class Pacs(Dataset):
     split is another draw.
     """
 
+    site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
     classes: tuple[str, ...] = Field(NAMES, min_length=7, max_length=7, description="names of the labels 0 to 6")

@@ -35,6 +35,7 @@ from .hypothesis import Hypothesis
 from .published import Published, Trend
 from .search import Rule, TrainingField
 from .selector import Selector
+from .sites import SiteWords, Unit
 from .threshold import ThresholdField
 
 
@@ -92,6 +93,16 @@ class Study(Frozen):
     dataset: DatasetField = Field(description="the dataset, by name or with settings")
     partition: Annotated[tuple[Partition, ...], *MANY] = Field(
         min_length=1, description="one partition or several; every run is trained once on each of them"
+    )
+    sites: dict[str, SiteWords] = Field(
+        {},
+        description="what single sites are, where they are no hospitals (or not what the dataset says): words of the "
+        "page, which change no run",
+    )
+    unit: Annotated[tuple[Unit, ...], *MANY] = Field(
+        (),
+        description="what the column of patients names, such as lesion, eye or slide; several where sites differ: "
+        "words of the page, which change no run. Default: patient, or image where no patient is known",
     )
     model: ModelField = Field(description="the network, by name or with settings")
     transforms: tuple[TransformField, ...] = Field((), description="transforms of the images, in order")
@@ -208,6 +219,11 @@ class Study(Frozen):
         if not self.decision_range[0] < self.decision_range[1]:
             raise UserError("decision_range", "its first threshold is not below its second", "give [lowest, highest]")
         return self
+
+    def resampled(self, known: bool) -> str:
+        """Return what intervals resample, in the singular: patient, `slide or block`, or image if none is `known`."""
+        *first, last = self.unit or ("patient" if known else "image",)
+        return " or ".join(filter(None, (", ".join(first), last)))
 
     @property
     def two_classes(self) -> bool:
