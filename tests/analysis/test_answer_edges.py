@@ -19,6 +19,7 @@ from fedshift.analysis.verdict import Reason, Verdict, Word, verdict, worse_than
 from fedshift.report import page
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import Screen, screen
+from fedshift.report.nouns import HOSPITALS
 from fedshift.study.plan import Run
 
 Right = Callable[[str, int, int], float]
@@ -81,7 +82,7 @@ def share(of: Mapping[str, float], patients: Mapping[str, int]) -> Callable[[str
 
 def judged(found: StudyResults) -> tuple[Verdict, Screen]:
     told = answer(found.findings)
-    return told.judged, screen(found.findings, told.condition, told.judged, "patients")
+    return told.judged, screen(found.findings, told.condition, told.judged, HOSPITALS)
 
 
 def shown(found: StudyResults) -> str:

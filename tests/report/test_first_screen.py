@@ -32,6 +32,7 @@ from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
 from fedshift.report.history import still_rises
 from fedshift.report.next_steps import STEPS, next_step
+from fedshift.report.nouns import HOSPITALS
 from fedshift.report.study_report import StudyReport
 from fedshift.report.verdict_words import beaten, shortcut
 
@@ -52,7 +53,7 @@ def loaded(root: Path, inside: float, outside: float, tsmobn: float = 0.9, **cha
 
 def judged(found: StudyResults, **changes: Any) -> Any:
     told = answer(found.findings)
-    return screen(found.findings, told.condition, told.judged, "patients")
+    return screen(found.findings, told.condition, told.judged, HOSPITALS)
 
 
 def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_loss_is_measured_against_the_margin(mean: float, end: str, tmp_path: 
     found = loaded(tmp_path, 0.9, 0.8).findings
     loss = Value(mean=mean, low=mean - 0.01, high=mean + 0.01)
     judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), loss)
-    said = screen(found, found.conditions[0], judged_, "patients")
+    said = screen(found, found.conditions[0], judged_, HOSPITALS)
     assert said.sentence == f"Outside it is {end}"
     assert len(re.findall(r"[\d.]*\d", said.sentence)) <= 3
 
@@ -89,7 +90,7 @@ def test_without_a_margin_a_loss_is_measured_against_a_guess(tmp_path: Path) -> 
     """Of the 0.4 between an AUC of 0.9 and a guess, 0.06 are 15 %."""
     found = loaded(tmp_path, 0.9, 0.8, headline="auc").findings
     judged_ = Verdict(Word.LOSES, Value(mean=0.9, chance=0.5, majority=0.5), Value(mean=0.06, low=0.05, high=0.07))
-    said = screen(found, found.conditions[0], judged_, "patients")
+    said = screen(found, found.conditions[0], judged_, HOSPITALS)
     assert said.sentence == (
         "Outside its AUC is 0.060 worse than at home (at least 0.050), 15 % of its lead over a guess. "
         "There is no margin: any sure loss counts."
@@ -126,13 +127,13 @@ def wide(std: float, patients: float, mean: float = 0.02) -> Verdict:
 )
 def test_what_would_settle_it(std: float, patients: float, words: str, tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.8).findings
-    said = screen(found, found.conditions[0], wide(std, patients), "patients")
+    said = screen(found, found.conditions[0], wide(std, patients), HOSPITALS)
     assert said.word == "Cannot tell"
     assert words in said.settle
     seen = 100 * 1.96 * math.hypot(std, patients)
     assert said.settle.endswith(f"A loss under {seen:.1f} points could not have been seen.")
     first = "First correct the data."
-    assert screen(found, found.conditions[0], wide(std, patients), "patients", first).settle == first
+    assert screen(found, found.conditions[0], wide(std, patients), HOSPITALS, first).settle == first
 
 
 def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_
     found = loaded(tmp_path, 0.9, 0.8).findings
     loss = wide(0.02, 0.02, mean=0.12).loss._replace(low=-0.01, high=0.25)
     judged_ = Verdict(Word.CANNOT_TELL, Value(mean=0.9), loss, Reason.TOO_WIDE)
-    said = screen(found, found.conditions[0], judged_, "patients")
+    said = screen(found, found.conditions[0], judged_, HOSPITALS)
     assert said.settle == (
         "A few more trainings would settle it, if the loss stays where it is: 3 trainings hardly tell how they differ. "
         "A loss under 13.0 points could not have been seen."
@@ -293,7 +294,7 @@ def test_a_narrower_interval_of_the_mean_is_explained(tmp_path: Path) -> None:
         found._effects[(condition.id, "external", site, *place[3:])] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
     for half, words in ((0.09, "its interval is narrower than theirs"), (0.15, ""), (math.nan, "")):
         found._effects[place] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
-        assert words in pooled(found, condition) and bool(words) == bool(pooled(found, condition))
+        assert words in pooled(found, condition, HOSPITALS) and bool(words) == bool(pooled(found, condition, HOSPITALS))
 
 
 def test_the_gain_has_its_interval_beside_the_level(tmp_path: Path) -> None:
@@ -371,7 +372,7 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
     controls._differences[condition.id, key, "external"] = Value(mean=-0.05, low=-0.1, high=-0.01)
     outside = beaten(controls, condition, key)
     assert outside == "Colour and texture alone, without a network, do better outside, by 1.0 to 10.0 points."
-    said = screen(found.findings, condition, told.judged, "patients", beaten=outside)
+    said = screen(found.findings, condition, told.judged, HOSPITALS, beaten=outside)
     assert (said.word, said.tone) == ("A simple classifier is better", "plain")
     assert said.sentence.startswith(outside)
     assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3

@@ -14,6 +14,7 @@ from fedshift.analysis.findings import Findings
 from fedshift.analysis.results import StudyResults
 from fedshift.report import in_words
 from fedshift.report.answer import answer
+from fedshift.report.nouns import HOSPITALS
 
 ONE: dict[str, Any] = {
     "runs": [{"algorithm": "fedavg"}],
@@ -41,7 +42,7 @@ def loaded(root: Path, inside: float, outside: float, **changes: Any) -> StudyRe
 
 def said(findings: Findings, faulty: bool = False, synthetic: bool = False) -> list[str]:
     told = answer(findings)
-    return in_words.sentences(findings, told.condition, told.judged, "patients", faulty, synthetic)
+    return in_words.sentences(findings, told.condition, told.judged, HOSPITALS, faulty, synthetic)
 
 
 def numbers(lines: list[str]) -> list[str]:
@@ -141,8 +142,8 @@ def test_without_scores_there_are_none(tmp_path: Path) -> None:
 
 def test_how_to_read_names_only_marks_that_are_there(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.7, margin=0.1).findings
-    both = dict(in_words.how_to_read(found, found.conditions[0], adapted=True, control=True))
+    both = dict(in_words.how_to_read(found, found.conditions[0], HOSPITALS, adapted=True, control=True))
     assert {"Rows", "Round marks and bars", "Diamonds", "Squares", "Dotted lines", "Grey band"} < set(both)
     assert "10.0 points" in both["Grey band"]
-    neither = dict(in_words.how_to_read(found, found.conditions[0], adapted=False, control=False))
+    neither = dict(in_words.how_to_read(found, found.conditions[0], HOSPITALS, adapted=False, control=False))
     assert set(both) - set(neither) == {"Diamonds", "Squares"}

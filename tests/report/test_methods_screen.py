@@ -14,6 +14,7 @@ from fedshift.analysis.ranking import ranks
 from fedshift.analysis.results import StudyResults
 from fedshift.report import page
 from fedshift.report.methods_screen import Methods
+from fedshift.report.nouns import Nouns
 from fedshift.report.study_report import StudyReport
 from fedshift.study.plan import Run
 
@@ -111,5 +112,5 @@ def test_hospitals_outside_with_patients_keep_their_screen(tmp_path: Path, monke
     found = study(tmp_path, monkeypatch, rightly(fedavg=8, fedprox=14), 2, external=("x",))
     report = StudyReport(found)
     assert Methods.of(report) is None
-    report.unit = "images"
+    report.nouns = Nouns(unit="image", known=False)
     assert Methods.of(report) is not None, "data without patients are of no hospital"

@@ -29,6 +29,7 @@ from fedshift.report.cohort import Check, Cohort
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.history import Trained, unfinished
 from fedshift.report.html import Light
+from fedshift.report.nouns import HOSPITALS
 
 SITES = ("north", "south", "east")
 PARTITION = Partition(internal=("north", "south"), external=("east",))
@@ -332,7 +333,7 @@ def test_an_external_site_of_one_class_cannot_be_compared(tmp_path: Path) -> Non
     found = results.load(plan, paths)
     told = answer(found.findings)
     assert told.judged.reason is Reason.NOT_COMPARABLE
-    said = screen(found.findings, told.condition, told.judged, "patients")
+    said = screen(found.findings, told.condition, told.judged, HOSPITALS)
     assert said.word == "Cannot tell"
     assert said.sentence.startswith("At centre1 and ") and "of one class" in said.sentence
     shown = Outline(page.write(results.load(plan, paths)).read_text("utf-8")).text
@@ -378,7 +379,7 @@ def test_what_is_scored_in_part_is_not_called_unscored(without: dict[str, str], 
     plan, paths = summarised(tmp_path, figures=[], without=without)
     findings = results.load(plan, paths).findings
     judged = Verdict(Word.CANNOT_TELL, Value(), Value(), Reason.NOT_SCORED)
-    said = screen(findings, findings.conditions[0], judged, "patients")
+    said = screen(findings, findings.conditions[0], judged, HOSPITALS)
     assert said.word == "No result yet"
     assert said.sentence.startswith(words)
 

@@ -37,7 +37,7 @@ def test_images_of_masks_have_no_class() -> None:
     rows = pd.DataFrame({"sample": ["1", "2", "3"], "patient": ["a", "a", "b"], "label": [0, 1, 1]})
     assert who._events(rows, "patient", ()) == "2 patients"
     assert who._events(rows, "patient", CLASSES) == "2 patients: 1 healthy, 2 tumour"
-    assert who._events(rows, "sample", ()) == ""
+    assert who._events(rows, "", ()) == ""
 
 
 def words(picture: str) -> str:

@@ -207,6 +207,7 @@ class StudyResults:
             divergence=self._titled(self.table("divergence")) if self.plan.measures_divergence else None,
             ranking=ranking(self.findings),
             calibration=self._titled(self.table("calibration")),
+            unit=self.plan.study.resampled(known=True),
         )
 
     def _images(self, each: int) -> dict[str, np.ndarray]:

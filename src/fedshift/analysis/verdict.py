@@ -84,11 +84,6 @@ class Verdict:
     worst: tuple[str, ...] = ()
     open: bool = False
 
-    @property
-    def these_only(self) -> bool:
-        """True where a conclusion is about so few external sites that it says nothing of others."""
-        return self.word is not Word.CANNOT_TELL and len(self.sites) < FEWEST_SITES
-
     def opposite(self, margin: float) -> tuple[str, str] | None:
         """Return the sites with the largest loss and the largest gain, if both are certain; else None.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import digest
-from ..core.errors import UserError, require_none
-from ..core.spelling import quoted
+from ..core.errors import UserError, did_you_mean, require_none
+from ..core.spelling import plural, quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..data.prepared import read_samples
 from ..datasets.own_images import TABLE, further_columns
@@ -57,8 +58,29 @@ def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
     from ..analysis import power  # imports the statistics of SciPy
 
     design = power.design(plan, samples, key)
-    unit = "patients" if samples["patient"].notna().any() else "images"
-    return [*power.lines(design, unit)] if design else []
+    units = plural(plan.study.resampled(known=bool(samples["patient"].notna().any())))
+    return [*power.lines(design, units)] if design else []
+
+
+def unknown_sites(plan: Plan) -> Iterator[str]:
+    """Yield a line for each site whose words the study gives in vain, and for each hospital that nothing else is of.
+
+    A smaller scale may leave out sites that the study has.
+    """
+    if plan.scaled and plan.scale != "paper":
+        return
+    words = plan.study.sites
+    there = {site for partition in plan.partitions for site in (*partition.sources, *partition.internal)}
+    there |= {site for partition in plan.partitions for site in partition.external}
+    for site in words:
+        if site not in there:
+            hint = did_you_mean(site, sorted(there))
+            yield f"  warning: sites: the study has no site {site!r}, whose words no page shows; {hint}"
+    named = Counter(one.of for site, one in words.items() if site in there)
+    for site, one in words.items():
+        if site in there and one.of and one.of not in there and named[one.of] == 1:
+            hint = did_you_mean(one.of, sorted({*there, *named} - {"", one.of, site}))
+            yield f"  warning: sites.{site}.of: no other site is of {one.of!r}, nor has its name; {hint}"
 
 
 def partitions(plan: Plan) -> Iterator[str]:

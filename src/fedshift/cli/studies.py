@@ -15,7 +15,7 @@ from ..core.spelling import counted, noun
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
-from .data_check import inspected, moved, partitions, problems, require_transforms
+from .data_check import inspected, moved, partitions, problems, require_transforms, unknown_sites
 from .group import Group, heading, label, member, plans
 from .projects import left_over
 
@@ -85,6 +85,7 @@ def check(args: argparse.Namespace) -> None:
                 head,
                 *_searches(checked),
                 *partitions(checked),
+                *unknown_sites(checked),
                 *_hints(checked),
                 *seen,
                 *moved(checked, Paths()),

@@ -179,6 +179,7 @@ class Results:
     divergence : divergence.csv with titles as in `scores`; None where the study does not ask for the figure
     ranking : ranks of the conditions over sites
     calibration : calibration.csv with titles as in `scores`
+    unit : what intervals resample, as the study names it, in the singular: patient, lesion, ...
     """
 
     scores: pd.DataFrame
@@ -202,6 +203,7 @@ class Results:
     divergence: pd.DataFrame | None = None
     ranking: Ranking | None = None
     calibration: pd.DataFrame | None = None
+    unit: str = "patient"
 
 
 class Figure(Plugin):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from ..core.spelling import plural
 from ._base import Figure, Results
 from ._canvas import COLOURS, INK, MARKERS, WIDTH, short
 
@@ -36,10 +37,11 @@ class Calibration(Figure):
         if positive in results.classes:
             predicted = f"class {positive}"
             right = f"that are {positive}"
+        units = plural(results.unit)
         words = [
             f"Share of the samples {right}, against the predicted probability of {predicted}, in bins of equal counts: "
             "on the dotted line, both agree; below it, the probability is too high. Mean over trainings, with 95% "
-            f"intervals over patients; points of fewer than {self.samples} samples or {self.patients} patients are "
+            f"intervals over {units}; points of fewer than {self.samples} samples or {self.patients} {units} are "
             f"left out. Below each curve: how many samples have that probability ({' with '.join(series[0])}), those "
             f"{right} in the darker colour."
         ]

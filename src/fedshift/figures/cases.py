@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..core.spelling import plural
 from ._base import Figure, Results
 from ._canvas import COLOURS, INK, MARKERS, WIDTH, panels, short
 
@@ -23,10 +24,10 @@ class Cases(Figure):
 
     def caption(self, results: Results) -> str:
         return (
-            "A dot for each patient, or image of an unknown patient, from the worst to the best, by the first training "
-            "of the named condition. A missed structure and a false alarm have Dice 0, and other marks; where there "
-            "are several structures, Dice is their mean. The line is the mean of the dots. A patient with neither a "
-            "structure nor a prediction of it has no dot."
+            f"A dot for each {results.unit}, or image of an unknown one, from the worst to the best, by the first "
+            "training of the named condition. A missed structure and a false alarm have Dice 0, and other marks; where "
+            "there are several structures, Dice is their mean. The line is the mean of the dots. Without a structure "
+            "and a prediction of it there is no dot."
         )
 
     def draw(self, results: Results) -> str:
@@ -40,7 +41,7 @@ class Cases(Figure):
         def paint(figure: Any) -> None:
             grid = panels(figure, len(places), columns, sharey=True)
             for axes, (role, site) in zip(grid, places, strict=True):
-                _panel(axes, table[(table["role"] == role) & (table["site"] == site)])
+                _panel(axes, table[(table["role"] == role) & (table["site"] == site)], plural(results.unit))
             for axes in grid[::columns]:
                 axes.set_ylabel("Dice (%)")
 
@@ -48,7 +49,7 @@ class Cases(Figure):
         return self.picture(results, (width, 0.4 + 2.8 * rows), paint, [name for name, *_ in LOOKS])
 
 
-def _panel(axes: Any, table: pd.DataFrame) -> None:
+def _panel(axes: Any, table: pd.DataFrame, units: str) -> None:
     """Draw the cases of one site, and say in its title how many fail altogether."""
     cases = table.sort_values(["dice", "false_alarm", "case"]).reset_index(drop=True)
     kinds = {"missed": cases["missed"], "false alarm": cases["false_alarm"] & ~cases["missed"]}
@@ -61,5 +62,5 @@ def _panel(axes: Any, table: pd.DataFrame) -> None:
     axes.axhline(mean, color=INK, linewidth=1, alpha=0.6)
     fails = f"missed {cases['missed'].sum()}, false alarms {cases['false_alarm'].sum()}"
     axes.set_title(f"{short(cases['site'][0])}, {cases['role'][0]}\nmean {mean:.1f} %\n{fails}")
-    axes.set(xlabel="patients, worst first", xlim=(0, len(cases) + 1), ylim=(-4, 104))
+    axes.set(xlabel=f"{units}, worst first", xlim=(0, len(cases) + 1), ylim=(-4, 104))
     axes.xaxis.get_major_locator().set_params(integer=True)

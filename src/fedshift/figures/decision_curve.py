@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from ..core.spelling import plural
 from ._base import Figure, Results
 from ._canvas import INK, WIDTH, site_panels, style
 from ._series import by_partition, sites_of
@@ -37,7 +38,8 @@ class DecisionCurve(Figure):
         return (
             f"Net benefit over thresholds from {table['threshold'].min():g} to {table['threshold'].max():g}, the range "
             "that the study declares. A model is worth using where it is above treating all and treating none; its "
-            "line is thick where the whole 95% interval of that difference over patients and trainings is above zero. "
+            f"line is thick where the whole 95% interval of that difference over {plural(results.unit)} and trainings "
+            "is above zero. "
             f"{left_out}Net benefit depends on prevalence, which is that of the test samples: {shares}. Probabilities "
             "are used as the models give them, without recalibration."
         )

@@ -32,7 +32,7 @@ class Roc(Figure):
             f"Every threshold at once, at each {where} site: the share of {_positive(results)} that is flagged "
             f"(sensitivity), against the share of {_negative(results)} that is flagged too. The dotted line is a "
             "guess. Mean over trainings. A threshold that was chosen at home may sit anywhere on the curve of another "
-            "hospital; a site of one class has no curve."
+            "site; a site of one class has no curve."
         )
 
     def draw(self, results: Results) -> str:

@@ -14,6 +14,7 @@ from ..analysis.values import DASH, Value, inner, listed, number, spread
 from ..analysis.verdict import Reason, Recovery, Verdict, verdict
 from . import comparison_section
 from .html import Tile
+from .nouns import HOSPITALS, Nouns
 from .phrases import capital, change_interval, joined, level, level_interval, percent, points, signed, why_none
 from .verdict_texts import Told
 from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, these_only
@@ -59,14 +60,14 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
     return next(federated, conditions[0]), "the first of {} conditions"
 
 
-def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> Answer:
+def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
     Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
     what would narrow an interval.
     """
     conditions = list(distinct(findings).values())
-    compared = comparison_section.sentences(findings, unit)
+    compared = comparison_section.sentences(findings, nouns.units)
     opening = ""
     many = len(conditions) > ONE_BY_ONE
     first, why = leading(findings, conditions)
@@ -86,19 +87,19 @@ def answer(findings: Findings, unit: str = "patients", faulty: bool = False) -> 
     texts = []
     for condition, found in list(zip(conditions, judged, strict=True))[:IN_WORDS]:
         title = condition.full_title(findings.several and not findings.averaged)
-        texts.append(f"{title}: {sentences(findings, condition, found, unit)}")
+        texts.append(f"{title}: {sentences(findings, condition, found, nouns)}")
     if not outside:
         for n, condition in enumerate(conditions[:IN_WORDS]):
             if condition.run.algorithm.collaboration.has_global_model:
                 texts[n] = joined(texts[n], NO_EXTERNAL_SITE)
                 break
-    texts[0] = joined(texts[0], these_only(judged[0]))
-    numbers = tiles(findings, conditions[0], unit)
+    texts[0] = joined(texts[0], these_only(findings, conditions[0], judged[0], nouns))
+    numbers = tiles(findings, conditions[0], nouns.units)
     further = len(conditions) - len(texts)
     return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0], led)
 
 
-def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> str:
+def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
     """Return the sentences about one condition, which begin with the verdict on it."""
     key = findings.level_inference(condition)
     metric = findings.headline
@@ -124,9 +125,9 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, unit: s
     if condition.tests_inside:
         where.insert(0, at_home)
     text = f"{metric.title} {listed(where)}, with {statistics}."
-    change = [*_change(findings, condition, judged, unit)]
+    change = [*_change(findings, condition, judged, nouns.units)]
     change += _inside(findings, condition, named=not change)
-    return " ".join([Told(findings, condition, judged, unit).said("detail"), text, *change])
+    return " ".join([Told(findings, condition, judged, nouns).said("detail"), text, *change])
 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
@@ -138,7 +139,7 @@ def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str
     if not gain.known:
         yield f"{findings.name(key)} has not been scored."
         return
-    why = f" ({why_none(findings, condition, ('external',))})"
+    why = f" ({why_none(findings, condition, unit, ('external',))})"
     if judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL):
         # the verdict has just told why
         why = ""

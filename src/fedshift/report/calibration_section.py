@@ -29,7 +29,7 @@ EXPLANATION = (
     f"Calibration error: of this probability, in {BINS} bins of equal counts. The metric ECE is another number: of "
     "the most probable class, in 15 bins of equal width. Even a perfect model has an error, the larger the fewer "
     "samples: "
-    "compare it with that column, never with another site. With several samples a patient, that column is too low.",
+    "compare it with that column, never with another site. Where samples belong together, that column is too low.",
     "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
 )
 """How the columns are read."""

@@ -9,6 +9,7 @@ from ..analysis.findings import Findings
 from ..analysis.results import StudyResults
 from ..analysis.values import inner, listed
 from ..core import registry
+from ..core.spelling import plural
 from ..core.units import SPACING
 from ..data.looks import ALIKE
 from ..figures._images import light, private
@@ -103,7 +104,8 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     lines += [line for cohort in people for line in cohort.caveats]
     lines += plan.study.task.caveats(_units(results))
     lines += [metric.caveat for metric in findings.metrics.values() if metric.caveat]
-    lines += [*_left_out(findings), *dict.fromkeys(_too_few(findings)), *_untested(findings)]
+    units = plural(plan.study.resampled(known=True))
+    lines += [*_left_out(findings), *dict.fromkeys(_too_few(findings, units)), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
     lines += [caveat for caveat in with_labels if caveat]
     return [*lines, *_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
@@ -143,7 +145,7 @@ def _untested(findings: Findings) -> Iterator[str]:
             )
 
 
-def _too_few(findings: Findings) -> Iterator[str]:
+def _too_few(findings: Findings, units: str) -> Iterator[str]:
     """Yield a caveat for the sites with too few patients for an interval, with both means over sites."""
     metric = findings.headline
     for condition in findings.conditions:
@@ -152,7 +154,7 @@ def _too_few(findings: Findings) -> Iterator[str]:
             if sites := findings.too_few(condition, role):
                 means = (findings.effect(what, condition, key, role) for what in ("level", "level_of_all"))
                 without, whole = (level(value.mean, metric) for value in means)
-                few = f"fewer than {FEWEST} test patients" + (" of a class" if metric.by_class else "")
+                few = f"fewer than {FEWEST} test {units}" + (" of a class" if metric.by_class else "")
                 yield (
                     f"With {few} at {listed(sites)}, the mean over {role} sites leaves out these: it is {without} for "
                     f"{findings.full(condition)}, and {whole} with them."

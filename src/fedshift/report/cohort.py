@@ -19,7 +19,7 @@ from ..analysis.results import StudyResults
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..core.errors import UserError
-from ..core.spelling import AS_WRITTEN, groups
+from ..core.spelling import AS_WRITTEN, groups, plural
 from ..core.units import SPACING
 from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, dominant, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
@@ -48,7 +48,7 @@ TORN = "Pixel-identical images with different labels"
 MEAN_PATIENTS = "Patients with several images"
 PATIENT_NAMES = "Names of patients"
 DOMINANT = "Patients with an outlying part of the images of a site"
-"""Titles of checks that others ask for."""
+"""Titles of checks that others ask for; `in_units` words them for a study."""
 UNKNOWN = {
     "patient": "patients unknown",
     "base": "source images unknown",
@@ -88,6 +88,7 @@ class Cohort:
     patients : True where patients are known
     images, people : number of images and of known patients
     few : what is said of sites whose test samples are of one class, or few of one
+    unit : what the column of patients names
     partition_id, assigned : id of the partition, and sample, site, role and split of each of its samples
     """
 
@@ -99,13 +100,21 @@ class Cohort:
     images: int
     people: int
     few: list[str]
+    unit: str = "patient"
     partition_id: str = ""
     assigned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
     def doubted(self) -> bool:
         """True where what the table calls patients may not be patients, so that their number means little."""
-        return any(check.what in (MEAN_PATIENTS, PATIENT_NAMES) and check.status == "suspect" for check in self.checks)
+        asked = {in_units(title, self.unit) for title in (MEAN_PATIENTS, PATIENT_NAMES)}
+        return any(check.what in asked and check.status == "suspect" for check in self.checks)
+
+
+def in_units(title: str, unit: str) -> str:
+    """Return the title of a check in the noun of a study: of lesions, for example, in the place of patients."""
+    units = plural(unit)
+    return title.replace("Patients", units.capitalize()).replace("patients", units)
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
@@ -132,7 +141,13 @@ def cohorts(results: StudyResults) -> list[Cohort]:
         tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
         dataset = results.plan.study.dataset
         cohort = _cohort(
-            run.partition, rows, tested, dataset.classes, albums.get(images), dataset.has_one_image_a_patient
+            run.partition,
+            rows,
+            tested,
+            dataset.classes,
+            albums.get(images),
+            dataset.has_one_image_a_patient,
+            results.plan.study.resampled(known=True),
         )
         assigned_to = rows[["sample", "site", "role", "split"]]
         if {"nsd"} & {*results.plan.study.metrics, results.plan.study.headline}:
@@ -179,36 +194,41 @@ def _cohort(
     classes: tuple[str, ...],
     album: Album | None,
     one_each: bool = False,
+    unit: str = "patient",
 ) -> Cohort:
-    """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds."""
+    """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds.
+
+    `unit` is what the column of patients names.
+    """
+    units = plural(unit)
     cells = [
         _site(role, site, rows[(rows["site"] == site) & (rows["role"] == role)], len(classes))
         for role, sites in (("internal", partition.internal), ("external", partition.external))
         for site in sites
     ]
-    title = "Images and patients of each site, and images of each split"
+    title = f"Images and {units} of each site, and images of each split"
     if "label" in rows:
         share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
-        title = f"Images and patients of each site; each split with its {share}"
-    header = ("Site", "Role", "Images", "Patients", *(split.title() for split in SPLITS))
+        title = f"Images and {units} of each site; each split with its {share}"
+    header = ("Site", "Role", "Images", units.capitalize(), *(split.title() for split in SPLITS))
     table = Table(title, header, tuple(cells), 2)
     patients = _patients_known(rows[rows["split"] == "test"])
     checks = [
-        *_checks(rows),
-        *_names_of_patients(rows, one_each),
-        *_near_copies(rows, album),
+        *_checks(rows, units),
+        *_names_of_patients(rows, one_each, unit),
+        *_near_copies(rows, album, unit),
         *_contrast(rows),
         *_masks(rows),
         *_by_class(rows, classes),
     ]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
-    few = list(_few(tested, classes))
-    caveats = [*_caveats(rows, tested, classes), *_said_of(checks), *_few_said(few)]
+    few = list(_few(tested, classes, unit))
+    caveats = [*_caveats(rows, tested, classes, unit), *_said_of(checks), *_few_said(few)]
     if not partition.deal:
         # Clients that are dealt unlike shares of classes have them by design.
         few += _lacking(rows, classes)
         caveats += _together(rows, len(classes))
-    return Cohort(partition.title, table, checks, caveats, patients, len(rows), people, few)
+    return Cohort(partition.title, table, checks, caveats, patients, len(rows), people, few, unit)
 
 
 def _patients_known(rows: pd.DataFrame) -> bool:
@@ -236,7 +256,7 @@ def _split(rows: pd.DataFrame, classes: int) -> str:
     return f"{len(rows):,} ({100 * share:.1f} %)"
 
 
-def _checks(rows: pd.DataFrame) -> list[Check]:
+def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
     """Return the checks that nothing is on two sides of a split, or at internal and external sites."""
     inside = rows[rows["role"] == "internal"]
     outside = rows[rows["role"] == "external"]
@@ -249,7 +269,7 @@ def _checks(rows: pd.DataFrame) -> list[Check]:
     sites = ("internal and external sites", inside, outside)
     pairs = {
         ("Samples", "sample"): (*splits, sites),
-        ("Patients", "patient"): (*splits, sites),
+        (units.capitalize(), "patient"): (*splits, sites),
         ("Source images", "base"): (*splits, ("training and external sites", train, outside)),
         ("Pixel-identical images", "pixels"): (*splits, sites),
     }
@@ -281,7 +301,7 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
         yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
 
 
-def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
+def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator[Check]:
     """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
     if "look" not in rows or "base" in rows or album is None:
         return
@@ -323,9 +343,9 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
             Tile(image(k), (f"{sites[k]}, {'external' if external[k] else coded['split'][k]}", coded["sample"][k]))
             for k in (i, j)
         )
-        people = "patients unknown"
+        people = UNKNOWN["patient"]
         if patients[i] is not None and patients[j] is not None:
-            people = "one patient" if one_person(i, j) else "two patients"
+            people = f"one {unit}" if one_person(i, j) else f"two {plural(unit)}"
         return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
 
     pairs, complete = near_copies(codes, compared, asked, album.enough)
@@ -337,10 +357,10 @@ def _near_copies(rows: pd.DataFrame, album: Album | None) -> Iterator[Check]:
     same = sum(one_person(i, j) for i, j in apart)
     overlap = "Copies, or neighbours that overlap"
     if same:
-        overlap += f", as in the {counted(same, 'pair')} of one patient"
+        overlap += f", as in the {counted(same, 'pair')} of one {unit}"
     for title, found, meaning in (
         (NEAR, apart, f"{overlap}: scores on copies are too good"),
-        (NEAR_WITHIN, together, "Copies count several times, and intervals are then too narrow"),
+        (in_units(NEAR_WITHIN, unit), together, "Copies count several times, and intervals are then too narrow"),
     ):
         if not found:
             yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
@@ -393,7 +413,7 @@ def _tolerance(task: Task, rows: pd.DataFrame) -> Check:
     return Check("Tolerance of surface Dice", "suspect" if doubt else "ok", doubt or "a few pixels at most")
 
 
-def _names_of_patients(rows: pd.DataFrame, one_each: bool) -> Iterator[Check]:
+def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterator[Check]:
     """Yield the checks that `patient` names patients: not images, not several people, and each of them in one way.
 
     Where the study says that each image is of another patient (`one_each`), as many patients as images are no doubt.
@@ -403,35 +423,35 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool) -> Iterator[Check]:
     named = rows.dropna(subset="patient")
     counts = named.groupby("site")["patient"].agg(["size", "nunique"])
     alone = bool((counts["size"] == counts["nunique"]).all()) and len(named) >= MANY
-    question = "every image has its own patient: is `patient` the name of an image? If so, intervals are too narrow"
+    several, names = (in_units(title, unit) for title in (MEAN_PATIENTS, PATIENT_NAMES))
+    question = f"every image has its own {unit}: is `patient` the name of an image? If so, intervals are too narrow"
     if one_each:
-        yield Check(MEAN_PATIENTS, "ok", "each image is of another patient, as the study says")
+        yield Check(several, "ok", "each image is of another patient, as the study says")
     else:
-        yield Check(MEAN_PATIENTS, "suspect" if alone else "ok", question if alone else "there are some")
+        yield Check(several, "suspect" if alone else "ok", question if alone else "there are some")
     large = list(dominant(named))
-    yield Check(DOMINANT, "suspect" if large else "ok", "; ".join(large[:NAMED]) or "none")
+    yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", "; ".join(large[:NAMED]) or "none")
     questions = list(stand_ins(named))
     twice = groups(named[AS_WRITTEN].astype(str).unique()) if AS_WRITTEN in named else []
     if questions:
         more = f"; and {counted(len(questions) - 1, 'more name')} like it" if len(questions) > 1 else ""
-        yield Check(PATIENT_NAMES, "suspect", f"{questions[0]}{more}")
+        yield Check(names, "suspect", f"{questions[0]}{more}")
     elif twice:
         first, second = twice[0][:2]
         detail = f"{len(twice):,} spelt in several ways, such as {first} and {second}, are each taken for one person"
-        yield Check(PATIENT_NAMES, "caveat", detail)
+        yield Check(names, "caveat", detail)
     else:
-        yield Check(PATIENT_NAMES, "ok", "no two differ only in spelling, and none stands for unknown patients")
+        yield Check(names, "ok", "no two differ only in spelling, and none stands for unknown patients")
 
 
-def _few(test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
     """Yield a clause for each site whose test samples are of one class only, or of few patients of a class."""
     if "label" not in test:
         return
-    unit = "patient" if _patients_known(test) else "sample"
+    column, noun = ("patient", unit) if _patients_known(test) else ("sample", "image")
     for site, part in test.groupby("site", sort=False):
-        counts = part.groupby("label")[unit].nunique().reindex(range(len(classes)), fill_value=0)
+        counts = part.groupby("label")[column].nunique().reindex(range(len(classes)), fill_value=0)
         present = counts[counts > 0]
-        noun = "image" if unit == "sample" else unit
         if len(present) == 1:
             yield f"one class only at {site} ({classes[list(counts > 0).index(True)]})"
         elif len(classes) == 2 and counts.min() < EVENTS:
@@ -522,7 +542,7 @@ def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
     return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
-def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
     """Yield the caveats that follow from the test samples."""
     train = rows[rows["split"] == "train"]
     outside = rows[rows["role"] == "external"]
@@ -540,12 +560,18 @@ def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...]) -
             "of one patient may train and test, so that scores at home look too good."
         )
     else:
+        units = plural(unit)
+        if unit != "patient":
+            yield (
+                f"Each {unit} counts as independent, and not each patient: where one patient has several {units}, "
+                "intervals are too narrow, and some of them may train while others test."
+            )
         patients = sites["patient"].nunique()
         few = patients[patients < 10]
         if few.any():
             yield (
-                f"Fewer than ten test patients at {', '.join(f'{site} ({n})' for site, n in few.items())}: intervals "
-                f"over patients are rough there. Under {FEWEST} none is given, nor for means over sites that count "
+                f"Fewer than ten test {units} at {', '.join(f'{site} ({n})' for site, n in few.items())}: intervals "
+                f"over {units} are rough there. Under {FEWEST} none is given, nor for means over sites that count "
                 "such a site."
             )
     if "label" not in test:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import Value, listed
-from ..analysis.verdict import Reason, Verdict, Word
+from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
+from ..core.spelling import plural
 from .cohort import TORN, Check
 from .html import Light
 from .next_steps import next_step
+from .nouns import Nouns
 from .phrases import counted, joined, points
 from .verdict_texts import SITES, Told, magnitude
 
@@ -49,7 +51,7 @@ def screen(
     findings: Findings,
     condition: Condition,
     judged: Verdict,
-    unit: str,
+    nouns: Nouns,
     first: str = "",
     beaten: str = "",
     led: str = "",
@@ -60,7 +62,7 @@ def screen(
     `beaten` says that the control without a network is better: a network that holds up is then not shown as good. `led`
     names the condition, and `late` says that trainings may not have converged.
     """
-    told = Told(findings, condition, judged, unit)
+    told = Told(findings, condition, judged, nouns)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
     if beaten and judged.word is Word.HOLDS:
         worst = points(max(judged.loss.high, 0), findings)
@@ -68,20 +70,23 @@ def screen(
         sentence = f"{beaten} From home to outside the network loses at most {worst}."
     settle = ""
     if judged.word is Word.CANNOT_TELL:
-        settle = first or _settle(findings, judged, unit)
-    whom = ". ".join(filter(None, (led, _whom(findings, condition, judged))))
+        settle = first or _settle(findings, judged, nouns.units)
+    whom = ". ".join(filter(None, (led, _whom(findings, condition, judged, nouns))))
     step = "" if first else next_step(findings, condition, judged, late)
     return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)
 
 
-def _whom(findings: Findings, condition: Condition, judged: Verdict) -> str:
-    """Return the external sites that were tested."""
-    sites = list(dict.fromkeys(site for one in findings.alike(condition) for site in one.partition.external))
+def _whom(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
+    """Return the external sites that were tested, and which of them belong to a hospital that trained."""
+    outside = nouns.outside(one.partition for one in findings.alike(condition))
+    sites = outside.sites
     if not sites:
         return ""
     names = listed(sites) if len(sites) <= 4 else f"{', '.join(sites[:3])} and {len(sites) - 3} others"
-    text = f"{counted(len(sites), 'hospital')} outside: {names}"
-    return f"{text}. Other hospitals may differ" if len(judged.sites) < 3 else text
+    count = nouns.counted(sites, owned=not outside.shared)
+    text = "; ".join(filter(None, (f"{count} outside: {names}", outside.shared)))
+    few = sum(site in outside.apart for site in judged.sites) < FEWEST_SITES
+    return f"{text}. Other {plural(nouns.other)} may differ" if few else text
 
 
 def _settle(findings: Findings, judged: Verdict, unit: str) -> str:

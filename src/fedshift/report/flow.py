@@ -28,11 +28,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Side:
-    """The sites of a role: images, patients (0 where unknown), and the images of each split at each site."""
+    """The sites of a role: images, patients (empty where unknown), and the images of each split at each site."""
 
     title: str
     images: int
-    patients: int
+    people: str
     sites: list[tuple[str, list[int]]]
     splits: tuple[str, ...]
 
@@ -48,10 +48,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Flow:
-    """Images and patients of the table (0 where patients are unknown), what is left out of it, and where others go."""
+    """Images and patients of the table (empty where they are unknown), what is left out of it, and where others go."""
 
     images: int
-    patients: int
+    people: str
     left_out: list[Reason]
     sides: list[Side]
 
@@ -94,8 +94,7 @@ def svg(name: str, flow: Flow) -> str:
 
 def _totals(part: Flow | Side) -> list[str]:
     """Return the numbers of images and of patients, where these are known."""
-    patients = [counted(part.patients, "patient")] if part.patients else []
-    return [counted(part.images, "image"), *patients]
+    return [*filter(None, (counted(part.images, "image"), part.people))]
 
 
 def _box(

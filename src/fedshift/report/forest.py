@@ -12,10 +12,12 @@ from ..analysis.conditions import Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, number
+from ..core.spelling import plural
 from ..figures._canvas import COLOURS, INK, legend, legend_height, pdf, short, svg
 from ..metrics import Metric
 from .first_screen import Screen
-from .phrases import counted, heading
+from .nouns import Nouns
+from .phrases import counted, heading, verb
 
 WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
 """Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
@@ -28,7 +30,7 @@ LONGEST = 43
 HALF = 0.4
 """Half the height of the marks of a row, whose rows are 1 apart."""
 MODEL, CONTROL = "the trained model", "control"
-ADAPTED, MARGIN = "adapted with the hospital's own unlabelled images", "margin: largest loss accepted"
+ADAPTED, MARGIN = "adapted with the {}'s own unlabelled images", "margin: largest loss accepted"
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def forest(
     controls: Controls,
     condition: Condition,
     screen: Screen,
-    unit: str,
+    nouns: Nouns,
     about: str,
     width: float,
 ) -> Forest:
@@ -87,12 +89,12 @@ def forest(
 
     `width` is in inches.
     """
-    every = _rows(findings, controls, condition, unit)
+    every = _rows(findings, controls, condition, nouns.units)
     rows = _shown(findings, every)
     adapted = findings.compared_inference(condition)
     labels = {MODEL: MODEL}
     if adapted and any(row.adapted.known for row in rows):
-        labels[ADAPTED] = f"{ADAPTED} ({findings.name(adapted)})"
+        labels[ADAPTED] = f"{ADAPTED.format(nouns.place)} ({findings.name(adapted)})"
     if any(row.control.known for row in rows):
         labels[CONTROL] = f"{controls.about.sees} only, without a network"
     loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
@@ -108,14 +110,15 @@ def forest(
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals"
     if in_brackets:
         names = [f"{short(row.site, 18)}{row.number}" for row in rows]
-        below += f"; {unit} in brackets"
+        below += f"; {nouns.units} in brackets"
     below += f". {about}"
     heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
-    title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each hospital", round(13 * width))
+    title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each {nouns.place}", round(13 * width))
     size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels.values(), width))
     letters = round((9 if in_brackets else 11) * width)
     if len(rows) < len(every):
-        below += f" {len(every) - len(rows)} further hospitals outside, with better scores, are left out."
+        left_out = counted(len(every) - len(rows), f"further {nouns.place}")
+        below += f" {left_out} outside, with better scores, {verb(len(every) - len(rows), 'are')} left out."
 
     def paint(figure: Any) -> None:
         figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
@@ -130,8 +133,8 @@ def forest(
     return Forest(size, described(rows, loss if with_loss else Value(), screen, findings), paint)
 
 
-def pooled(findings: Findings, condition: Condition) -> str:
-    """Return why the interval of the mean outside is narrower than those of its hospitals; empty where it is not."""
+def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
+    """Return why the interval of the mean outside is narrower than those of its sites; empty where it is not."""
     key = findings.level_inference(condition)
     mean = findings.effect("level", condition, key, "external", across=findings.averaged)
     sites = [
@@ -143,13 +146,15 @@ def pooled(findings: Findings, condition: Condition) -> str:
     # a width that is not known is NaN, which compares as False
     if len(widths) < 2 or not all(mean.high - mean.low < width for width in widths):
         return ""
-    return "Chance partly cancels in the mean of several hospitals, so that its interval is narrower than theirs."
+    places = plural(nouns.place)
+    return f"Chance partly cancels in the mean of several {places}, so that its interval is narrower than theirs."
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
     """Return the picture in words, for readers who cannot see it."""
     metric = findings.headline
-    parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over patients and trainings."]
+    over = " and ".join([*dict.fromkeys(row.unit for row in rows), "trainings"])
+    parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over {over}."]
     for row in rows:
         text = f"{row.site}{row.people}, {row.role}: {_said(row.plain, metric)}"
         if row.adapted.known:

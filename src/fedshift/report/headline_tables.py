@@ -11,6 +11,7 @@ from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.table import Table, save
 from ..analysis.values import DASH, Value, between, listed, number, spread
+from ..core.spelling import plural
 from ..io.paths import StudyFiles
 from . import comparison_section
 from .html import PageCell, PageTable
@@ -35,7 +36,8 @@ def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
     """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study; the first two have columns of intervals."""
     save(files, "sites", sites(findings, controls))
     save(files, "overview", overview(findings, controls=controls, intervals=True))
-    save(files, "conditions", comparison_section.table(findings))
+    units = plural(findings.plan.study.resampled(known=True))
+    save(files, "conditions", comparison_section.table(findings, units))
 
 
 def sites(findings: Findings, controls: Controls) -> Table:

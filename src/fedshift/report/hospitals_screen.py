@@ -36,7 +36,7 @@ class Hospitals:
         report, told = self.report, self.told
         to_do = self._to_do_first()
         return screen(
-            self.findings, told.condition, told.judged, report.unit, to_do, self.beaten, told.led, bool(report.late)
+            self.findings, told.condition, told.judged, report.nouns, to_do, self.beaten, told.led, bool(report.late)
         )
 
     def _to_do_first(self) -> str:
@@ -63,7 +63,7 @@ class Hospitals:
             self.findings,
             told.condition,
             told.judged,
-            report.unit,
+            report.nouns,
             bool(report.problems),
             report.results.synthetic,
             bool(self.beaten),
@@ -73,7 +73,7 @@ class Hospitals:
     def how_to_read(self) -> Iterator[tuple[str, str]]:
         """Each part of the picture with its meaning."""
         adapted = self.findings.compared_inference(self.told.condition) is not None
-        return in_words.how_to_read(self.findings, self.told.condition, adapted, bool(self.controls))
+        return in_words.how_to_read(self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls))
 
     @property
     def tiles(self) -> list[Tile]:
@@ -95,9 +95,9 @@ class Hospitals:
     @property
     def pooled(self) -> str:
         """Why the interval of the mean outside is narrower than those of its hospitals; empty where it is not."""
-        return pooled(self.findings, self.told.condition)
+        return pooled(self.findings, self.told.condition, self.report.nouns)
 
     def picture(self, about: str, width: float) -> Forest:
         """Return the picture that answers; `width` is in inches."""
         report = self.report
-        return forest(self.findings, self.controls, self.told.condition, self.screen, report.unit, about, width)
+        return forest(self.findings, self.controls, self.told.condition, self.screen, report.nouns, about, width)

@@ -9,13 +9,14 @@ from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import inner, listed
 from ..analysis.verdict import Reason, Verdict, Word
+from .nouns import Nouns
 from .phrases import capital, noun, points
 from .verdict_texts import Told
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 4
-"""Hospitals outside that are named. More are only counted."""
-INVENTED = "The images are invented and show nothing about any hospital; if they were real, "
+"""Sites outside that are named. More are only counted."""
+INVENTED = "The images are invented and show nothing about any {other}; if they were real, "
 BEATEN = (
     "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
     "classifier without a network works better."
@@ -27,25 +28,25 @@ def sentences(
     findings: Findings,
     condition: Condition,
     judged: Verdict,
-    unit: str,
+    nouns: Nouns,
     faulty: bool,
     synthetic: bool,
     beaten: bool = False,
 ) -> list[str]:
     """Return what was tested and where, what came out and how sure it is, and what may be concluded.
 
-    The three sentences hold three numbers at most, beside those in names of hospitals. They are about the first
+    The three sentences hold three numbers at most, beside those in names of sites. They are about the first
     condition. Of `faulty` data nothing may be concluded. Where the network is `beaten` by the control, none is needed.
     There are none where nothing has been scored.
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
-    told = Told(findings, condition, judged, unit)
+    told = Told(findings, condition, judged, nouns)
     concluded = told.said("concluded")
     if beaten and judged.word is Word.HOLDS:
         concluded = BEATEN.format_map(told.fields)
-    last = FAULTY if faulty else f"{INVENTED if synthetic else 'So '}{concluded}"
-    return [_tested(findings, condition, unit), told.said("came_out"), last]
+    last = FAULTY if faulty else f"{INVENTED.format_map(told.fields) if synthetic else 'So '}{concluded}"
+    return [_tested(findings, condition, nouns), told.said("came_out"), last]
 
 
 def in_letters(count: int) -> str:
@@ -55,33 +56,33 @@ def in_letters(count: int) -> str:
     return f"{count:,}"
 
 
-def _hospitals(count: int) -> str:
-    return f"{in_letters(count)} {noun(count, 'hospital')}"
-
-
-def _tested(findings: Findings, condition: Condition, unit: str) -> str:
+def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     """Return who trained the model, and on whose images it was tested."""
     inside = condition.partition.internal
-    outside = list(dict.fromkeys(site for member in findings.alike(condition) for site in member.partition.external))
+    outside = nouns.outside(member.partition for member in findings.alike(condition))
     role = "internal"
-    if outside:
+    if outside.sites:
         role = "external"
-    people = _people(findings, condition, role, unit)
+    people = _people(findings, condition, role, nouns.units)
+    there = nouns.counted(outside.sites, in_letters, owned=not outside.shared)
+    shared = f"; {outside.shared}" if outside.shared else ""
     together = condition.run.algorithm.collaboration.has_global_model
     if findings.averaged:
         return (
-            f"{capital(_hospitals(len(outside)))} were left out of the training in turn, and each was then a test for "
-            f"the model of the others, on {people}."
+            f"{capital(there)} were left out of the training in turn, and each was then a test for "
+            f"the model of the others, on {people}{shared}."
         )
-    trained = f"{capital(_hospitals(len(inside)))} trained a model together"
+    trained = f"{capital(nouns.counted(inside, in_letters))} trained a model together"
     if not together:
-        trained = f"{capital(_hospitals(len(inside)))} trained their own models"
-    if not outside:
-        return f"{trained}; it was tested on {people} of the same {noun(len(inside), 'hospital')}."
+        trained = f"{capital(nouns.counted(inside, in_letters))} trained their own models"
+    if not outside.sites:
+        return f"{trained}; it was tested on {people} of the same {noun(len(inside), nouns.each(inside))}."
     names = ""
-    if len(outside) <= NAMED:
-        names = f" ({listed(outside)})"
-    return f"{trained}; it was tested on {people} of {_hospitals(len(outside))} that took no part{names}."
+    if len(outside.sites) <= NAMED:
+        names = f" ({listed(outside.sites)})"
+    # a scanner whose hospital trained with another one cannot be said to have taken no part
+    where = "outside" if shared else "that took no part"
+    return f"{trained}; it was tested on {people} of {there} {where}{names}{shared}."
 
 
 def _people(findings: Findings, condition: Condition, role: str, unit: str) -> str:
@@ -92,37 +93,40 @@ def _people(findings: Findings, condition: Condition, role: str, unit: str) -> s
     return unit
 
 
-def _marks(findings: Findings, condition: Condition) -> str:
+def _marks(findings: Findings, condition: Condition, units: str) -> str:
     """Return what a mark and its bar are; one training says something about that model alone."""
     name = inner(findings.headline)
     if len(condition.seeds) == 1:
         return (
             f"The {name} of this one model, not of the method that made it: trained once more, it may lie outside of "
-            "the bar. The bar is its 95% interval: of a hundred such tests with other patients, about 95 have a bar "
-            "that holds the true value of this model. Few patients make it long."
+            f"the bar. The bar is its 95% interval: of a hundred such tests with other {units}, about 95 have a bar "
+            f"that holds the true value of this model. Few {units} make it long."
         )
     return (
         f"The mean {name} of trainings that differ by chance alone. The bar is its 95% interval: of a hundred studies "
-        "with other test patients and other trainings on the same training patients, about 95 have a bar that holds "
-        "the true value. Few patients, or trainings that disagree, make it long."
+        f"with other test {units} and other trainings on the same training {units}, about 95 have a bar that holds "
+        f"the true value. Few {units}, or trainings that disagree, make it long."
     )
 
 
-def how_to_read(findings: Findings, condition: Condition, adapted: bool, control: bool) -> Iterator[tuple[str, str]]:
+def how_to_read(
+    findings: Findings, condition: Condition, nouns: Nouns, adapted: bool, control: bool
+) -> Iterator[tuple[str, str]]:
     """Yield each part of the first screen with its meaning; `adapted` and `control` say whether it has such marks."""
     yield (
         "Rows",
-        "One for each hospital, with the patients who were tested. Those above the line trained the model (at home), "
-        "those below took no part (outside).",
+        f"One for each {nouns.place}, with the number of tested {nouns.units}. Those above the line trained the model "
+        "(at home), those below did not (outside).",
     )
     yield (
         "Round marks and bars",
-        _marks(findings, condition),
+        _marks(findings, condition, nouns.units),
     )
     if adapted:
         yield (
             "Diamonds",
-            "The same model, adapted to the images of that hospital without knowing any diagnosis.",
+            f"The same model, adapted to the images of that {nouns.place} without knowing any "
+            f"{'diagnosis' if nouns.medical else 'label'}.",
         )
     if control:
         yield (

@@ -52,7 +52,7 @@ class Methods:
     def __init__(self, report: StudyReport, groups: list[list[Rank]]) -> None:
         self.report = report
         self.findings = report.findings
-        self.unit = report.unit
+        self.nouns = report.nouns
         self.groups = groups
 
     @classmethod
@@ -63,7 +63,7 @@ class Methods:
         site outside or knows of no patients.
         """
         outside = any(one.partition.external for one in report.findings.conditions)
-        if outside and report.unit == "patients":
+        if outside and report.nouns.known:
             return None
         groups = ranks(report.findings)
         return cls(report, groups) if groups else None
@@ -73,7 +73,9 @@ class Methods:
         """The primary comparison or, where none is declared, whether one condition is the best."""
         declared = contrasts.declared(self.findings)
         if declared:
-            told = [(_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.unit)) for one in declared]
+            told = [
+                (_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.nouns.units)) for one in declared
+            ]
         else:
             told = [self._best(group) for group in self.groups]
         words = list(dict.fromkeys(word for word, _ in told))
@@ -114,7 +116,7 @@ class Methods:
         count = f"{counted(sum(map(len, self.groups)), 'condition')}"
         if len(self.groups) > 1:
             count += f" in {len(self.groups)} settings"
-        return f"{count}, tested at {sites}, {over(best.level, self.unit)}"
+        return f"{count}, tested at {sites}, {over(best.level, self.nouns.units)}"
 
     def _title(self, rank: Rank) -> str:
         """Return the title of a condition, without its partition where all of its group share this."""
@@ -147,7 +149,7 @@ class Methods:
     @property
     def in_words(self) -> list[str]:
         """What was compared, what came out, and what may be concluded."""
-        clients = "" if self.unit == "patients" else "No patients are known, and it says nothing about any hospital."
+        clients = "" if self.nouns.known else "No patients are known, and it says nothing about any hospital."
         invented = "The images are invented and show nothing about any data." if self.report.results.synthetic else ""
         last = "The order holds for these data, networks and trainings, and says nothing about the use for patients."
         return [f"Compared are {self.screen.whom}.", self.screen.sentence, joined(invented, last, clients)]
@@ -158,9 +160,9 @@ class Methods:
         yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self._role} sites."
         yield (
             "Marks and bars",
-            f"The mean of trainings that differ by chance alone, with its 95% interval over {self.unit} and trainings. "
-            "Two bars may overlap although one condition is surely better, since pairs are compared on the same "
-            f"{self.unit} and seeds.",
+            "The mean of trainings that differ by chance alone, with its 95% interval over "
+            f"{self.nouns.units} and trainings. Two bars may overlap although one condition is surely better, since "
+            f"pairs are compared on the same {self.nouns.units} and seeds.",
         )
         yield (
             "Ranks",
@@ -177,7 +179,7 @@ class Methods:
         letters, row = (40, 0.21) if width == WIDTHS["answer"] else (20, 0.27)
         title = f"{self.screen.word}. {heading(metric)}, mean over {self._role} sites"
         title = textwrap.fill(title, round(13 * width))
-        below = f"95% intervals over {self.unit} and trainings. {about}"
+        below = f"95% intervals over {self.nouns.units} and trainings. {about}"
         left_out = sum(map(len, self.groups)) - len(rows)
         if left_out:
             below += f" {counted(left_out, 'further condition')} with worse means are left out."

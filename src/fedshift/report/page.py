@@ -95,9 +95,9 @@ def _about(report: StudyReport) -> str:
     if people:
         sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
         parts.append(f"{people[0].images:,} {_origin(report.results)}")
-        if report.unit == "patients":
-            parts.append(counted(people[0].people, "patient"))
-        parts.append(counted(len(sites), "hospital" if report.unit == "patients" else "site"))
+        if report.nouns.known:
+            parts.append(counted(people[0].people, report.nouns.unit))
+        parts.append(report.nouns.counted(list(sites)))
     parts += [report.cited.date, f"fedshift {__version__}", report.cited.commit]
     return " · ".join(filter(None, parts))
 

@@ -1,6 +1,7 @@
 """Numbers, intervals and counts as the sentences and tables of a page write them.
 
-Everywhere on the page, `unit` is what the intervals resample: `patients`, or `images` where patients are unknown.
+Everywhere on the page, `unit` is what the intervals resample, in the plural: `patients`, or `images` where patients are
+unknown, or what the study says (see `nouns`).
 """
 
 from __future__ import annotations
@@ -144,12 +145,12 @@ def blind(value: Value, findings: Findings) -> str:
     return f"chance level {chance}, commonest class {majority}"
 
 
-def why_none(findings: Findings, condition: Condition, roles: tuple[str, ...] = BOTH) -> str:
+def why_none(findings: Findings, condition: Condition, unit: str, roles: tuple[str, ...] = BOTH) -> str:
     """Return why the headline metric has no interval."""
     metric = findings.headline
     if not metric.has_interval:
         return f"{inner(metric)} comes without"
-    reason = "too few test patients"
+    reason = f"too few test {unit}"
     if metric.by_class:
         reason += " of a class"
     sites = findings.without_interval(findings.alike(condition), roles)

@@ -11,6 +11,7 @@ from ..analysis.estimates import FEWEST, LEVEL
 from ..analysis.findings import Findings
 from ..analysis.values import inner, listed
 from ..core.registry import Plugin
+from ..core.spelling import plural
 from ..data.partition import Partition
 from ..nn.bn_policy import POLICIES, BNPolicy
 from ..study.run import Run
@@ -108,7 +109,9 @@ def _intervals(findings: Findings) -> list[str]:
     without = [inner(metric) for metric in metrics if not metric.has_interval]
     if without:
         few += f"; {listed(without)} {verb(len(without), 'come')} without"
+    unit = findings.plan.study.resampled(known=True)
     return [
+        *([f"Where this protocol says patients, this study has {plural(unit)}."] if unit != "patient" else []),
         f"{LEVEL:.0%} t intervals over patients and trainings, by how much each patient moves the score: the two-way "
         "analysis of variance of trainings that score the same patients (trainings + patients - residual, negative "
         "components counted as zero), with Satterthwaite's degrees of freedom. They say how the result would vary "

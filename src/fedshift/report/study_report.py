@@ -22,6 +22,7 @@ from .cohort import Cohort, cohorts, events, problems
 from .downloads import download
 from .history import Trained, trained, unfinished
 from .html import Drawn
+from .nouns import Nouns
 from .phrases import joined
 from .verdict_words import beside_control, shortcut
 
@@ -41,13 +42,7 @@ class Missing(NamedTuple):
 
 
 class StudyReport:
-    """The results of a study, and what several parts of its page say of them.
-
-    Attributes
-    ----------
-    unit : str
-        What intervals resample: patients, or images where some patient is unknown.
-    """
+    """The results of a study, and what several parts of its page say of them."""
 
     def __init__(self, results: StudyResults) -> None:
         self.results = results
@@ -78,9 +73,14 @@ class StudyReport:
         return cohorts(self.results)
 
     @functools.cached_property
+    def nouns(self) -> Nouns:
+        """What sites are called, and what intervals resample."""
+        return Nouns.of(self.plan, known=all(cohort.patients for cohort in self.people))
+
+    @property
     def unit(self) -> str:
-        """What intervals resample."""
-        return "patients" if all(cohort.patients for cohort in self.people) else "images"
+        """What intervals resample, in the plural: patients, or images where some patient is unknown."""
+        return self.nouns.units
 
     @functools.cached_property
     def problems(self) -> list[str]:
@@ -96,7 +96,7 @@ class StudyReport:
     def told(self) -> Answer:
         """The answer in sentences, and the condition that it is about."""
         faulty = bool(self.problems or self.few) or any(cohort.doubted for cohort in self.people)
-        return answer(self.findings, self.unit, faulty)
+        return answer(self.findings, self.nouns, faulty)
 
     @property
     def condition(self) -> Condition:

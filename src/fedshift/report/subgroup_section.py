@@ -49,7 +49,8 @@ def _table(results: StudyResults, column: str, rows: pd.DataFrame, unit: str) ->
             text = f"{spread(value, metric)} ({bounds(value, metric, otherwise=why)})"
             row.append(text if value.known else DASH)
         cells.append(tuple(row))
-    column_of_units = {"patients": "Patients"}.get(unit, "Resampled")
+    # where no patient is known, source images may be resampled in the place of images
+    column_of_units = "Resampled" if unit == "images" else unit.capitalize()
     header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
     over = resampled(int(rows["seeds"].max()) if len(rows) else 1, unit)
     return Table(_caption(results, column, unit, over), header, tuple(cells), 3)

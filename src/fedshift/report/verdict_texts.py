@@ -9,7 +9,9 @@ from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed, number
 from ..analysis.verdict import Recovery, Verdict, Word, incomparable
+from ..core.spelling import plural
 from ..metrics import Metric
+from .nouns import HOSPITALS, Nouns
 from .phrases import blind, change_interval, level, level_interval, over, points, signed, why_none
 
 SITES = 4
@@ -35,11 +37,10 @@ class Text(NamedTuple):
     detail: str = ""
 
 
-_FEW = "At the hospitals that trained it, {home_is}, but too few patients were tested to say how sure the result is."
-_FEWER = "you may not conclude whether it holds up in {these}: more patients must be tested first."
+_FEW = "At the {places} that trained it, {home_is}, but too few {units} were tested to say how sure the result is."
+_FEWER = "you may not conclude whether it holds up in {these}: more {units} must be tested first."
 _ALIKE = (
-    "you may expect it to work about as well in {these} as at home, but this says nothing about other hospitals, or "
-    "about its use for patients."
+    "you may expect it to work about as well in {these} as at home, but this says nothing about other {others}{use}."
 )
 _HOLDS = "holds up at {outside}: the loss is {loss} ({change}), {limit} throughout."
 _LOSES = "loses {loss} at {outside} ({change}){recovery}."
@@ -60,7 +61,7 @@ TEXTS = {
         "Outside it is at most {high} worse than at home; the margin is {margin}. That something is lost is sure.",
         "Outside, {its} was {loss} worse than at home, and at most {high}, even allowing for chance.",
         "you may expect it to work nearly as well in {these} as at home, with a small loss, but this says nothing "
-        "about other hospitals, or about its use for patients.",
+        "about other {others}{use}.",
         _HOLDS,
     ),
     "HOLDS_WITHOUT_LOSS": Text(
@@ -76,7 +77,7 @@ TEXTS = {
         "bad",
         "Outside {it} is {loss} worse than at home (at least {least}){size}.{any_loss}{worst}",
         "Outside, {its} was {loss} worse than at home, and at least {low} of that are hardly chance.",
-        f"{_LESS_WELL} how it would do in any other hospital.",
+        f"{_LESS_WELL} how it would do in any other {{other}}.",
         _LOSES,
     ),
     "LOSES_OPEN": Text(
@@ -84,14 +85,14 @@ TEXTS = {
         "bad",
         "Outside {it} is surely worse than at home, by {least} to {high}; the margin is {margin}.{worst}",
         "Outside, {its} was {loss} worse than at home; that something is lost is hardly chance, how much is open.",
-        f"{_LESS_WELL} whether so much is lost that it matters, or how it would do in any other hospital.",
+        f"{_LESS_WELL} whether so much is lost that it matters, or how it would do in any other {{other}}.",
         _LOSES,
     ),
     "NOT_COMPARABLE": Text(
         "Cannot tell",
         "plain",
         "At {where} all test samples are of one class, so that the scores there and elsewhere differ in kind.",
-        "At the hospitals that trained it, {home_is}; outside, all images of a hospital are of one class, and a score "
+        "At the {places} that trained it, {home_is}; outside, all images of a {place} are of one class, and a score "
         "there means something else.",
         "you may not compare the scores at home with those outside, and conclude nothing.",
         "cannot tell: {metric} compares classes, and at {everywhere} all test samples are of one class, or it is not "
@@ -109,7 +110,7 @@ TEXTS = {
         "Does not work at home",
         "bad",
         "At home its {gate} is {gate_home}; {blind} has {guess}.{hint}",
-        "Even at the hospitals that trained it, its {gate} was {gate_home}, and {blind} would have reached {guess}.",
+        "Even at the {places} that trained it, its {gate} was {gate_home}, and {blind} would have reached {guess}.",
         "you may conclude that it is of no more use at home than {blind}, and need not ask how it does elsewhere.",
         "cannot tell: it does not work at home, where {gate} is {gate_home} ({above}).",
     ),
@@ -117,7 +118,7 @@ TEXTS = {
         "Not shown to work at home",
         "plain",
         "At home its {gate} is {gate_home}, which may be no better than {blind} ({guess} there).{hint}",
-        "Even at the hospitals that trained it, its {gate} was {gate_home}, which may be no better than the {guess} of "
+        "Even at the {places} that trained it, its {gate} was {gate_home}, which may be no better than the {guess} of "
         "{blind}.",
         "you may not conclude that it is of more use than {blind}, at home or elsewhere.",
         "cannot tell: it is not shown to work at home, where {gate} is {gate_home} ({above}).{more}",
@@ -126,7 +127,7 @@ TEXTS = {
         "Weak at home, and as weak outside",
         "plain",
         "At home its {gate} is {gate_home}, hardly above the {guess} of {blind}; outside it loses at most {high}.",
-        "Even at the hospitals that trained it, its {gate} was {gate_home}, hardly above the {guess} of {blind}, and "
+        "Even at the {places} that trained it, its {gate} was {gate_home}, hardly above the {guess} of {blind}, and "
         "outside it was as weak.",
         "you may conclude that it travels, but not that it is of much use anywhere.",
         "is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is {loss} "
@@ -135,7 +136,7 @@ TEXTS = {
     "HOME_WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "The test patients are too few to say how sure the scores are.",
+        "The test {units} are too few to say how sure the scores are.",
         _FEW,
         _FEWER,
         "cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
@@ -143,29 +144,28 @@ TEXTS = {
     "WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "The test patients are too few to say how sure the scores are.",
+        "The test {units} are too few to say how sure the scores are.",
         _FEW,
         _FEWER,
         "cannot tell: the loss outside is {loss}, but no interval can be given ({why_none}).",
     ),
     "SITES_DISAGREE": Text(
-        "Depends on the hospital",
+        "Depends on the {place}",
         "plain",
-        "Outside it is surely worse at one hospital and surely better at another.",
-        "It did worse than at home in one hospital and better in another, and neither is chance.",
-        "you may read each hospital by itself, but conclude nothing from their mean, and nothing about other "
-        "hospitals.",
+        "Outside it is surely worse at one {place} and surely better at another.",
+        "It did worse than at home in one {place} and better in another, and neither is chance.",
+        "you may read each {place} by itself, but conclude nothing from their mean, and nothing about other {others}.",
         "cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {loss} says nothing of "
         "either.",
     ),
     "SITE_FAILS": Text(
-        "Depends on the hospital",
+        "Depends on the {place}",
         "bad",
         "At {worst_site} it is {worst_loss} worse than at home, surely more than the margin of {margin}; on average "
-        "over all hospitals outside it is {signed_loss} worse.",
+        "over all {places} outside it is {signed_loss} worse.",
         "At {worst_site} {its} was {worst_loss} worse than at home, which is hardly chance.",
-        "you may not expect it to work at {worst_site} as it does at home, whatever the mean over hospitals says, and "
-        "conclude nothing about other hospitals.",
+        "you may not expect it to work at {worst_site} as it does at home, whatever the mean over {places} says, and "
+        "conclude nothing about other {others}.",
         "cannot tell from the mean: it loses {worst_loss} at {worst_site} ({worst_change}), surely more than the "
         "margin of {margin}. The mean loss of {signed_loss} hides it.",
     ),
@@ -173,31 +173,31 @@ TEXTS = {
         "Cannot tell",
         "plain",
         "Outside it may be {high} worse than at home, or {or_better}.",
-        "Outside, {its} came out {loss} {side} than at home, but with other patients or another training it may be "
+        "Outside, {its} came out {loss} {side} than at home, but with other {units} or another training it may be "
         "{high} worse, or {or_else}.",
         "you may conclude neither that it holds up in {these} nor that it fails there, and nothing about other "
-        "hospitals.",
+        "{others}.",
         "cannot tell: the loss outside is {signed_loss}, but its 95% interval ({signed} {over}) includes {zero}.{more}",
     ),
     "ALONE": Text(
         "No common model",
         "plain",
-        "Each hospital has its own model, which no other hospital can use.",
+        "Each {place} has its own model, which no other {place} can use.",
         "There, {home_is}.",
-        "you may not conclude how any of these models would do in another hospital.",
+        "you may not conclude how any of these models would do in another {other}.",
     ),
     "NO_EXTERNAL_SITE": Text(
-        "No hospital outside",
+        "No {place} outside",
         "plain",
-        "All hospitals of this study took part in the training.",
+        "All {places} of this study took part in the training.",
         "There, {home_is}.",
-        "you may not conclude how it would do in a hospital that took no part.",
+        "you may not conclude how it would do in a {other} that took no part.",
     ),
     "HOME_UNTESTED": Text(
         "Nothing to compare with",
         "plain",
-        "The hospitals that trained keep no test images.",
-        "The hospitals that trained it kept no images for a test, so that there is nothing to compare with.",
+        "The {places} that trained keep no test images.",
+        "The {places} that trained it kept no images for a test, so that there is nothing to compare with.",
         "you may read the scores outside as they are, but not conclude that anything was lost.",
         "cannot tell: there are no test samples at home to compare with.",
     ),
@@ -211,7 +211,7 @@ TEXTS = {
     "INCOMPLETE": Text(
         "No result yet",
         "plain",
-        "Runs or predictions are missing, so that hospitals inside and outside cannot be compared yet.",
+        "Runs or predictions are missing, so that {places} inside and outside cannot be compared yet.",
         _FEW,
         _FEWER,
     ),
@@ -236,15 +236,16 @@ def outcome(findings: Findings, condition: Condition, judged: Verdict) -> str:
 
 
 class Told:
-    """The texts of the verdict on a condition. `unit` is what intervals resample, such as patients."""
+    """The texts of the verdict on a condition, in the nouns of the study."""
 
-    def __init__(self, findings: Findings, condition: Condition, judged: Verdict, unit: str = "patients") -> None:
+    def __init__(self, findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns = HOSPITALS) -> None:
         self.findings = findings
         self.condition = condition
         self.judged = judged
-        self.unit = unit
+        self.nouns = nouns
+        self.unit = nouns.units
         self.text = TEXTS[outcome(findings, condition, judged)]
-        self.fields = self._numbers() | self._at_home() | self._places()
+        self.fields = self._numbers() | self._at_home() | self._places() | self._nouns()
 
     def said(self, what: str) -> str:
         """Return one text of the row (a field of `Text`), with its numbers."""
@@ -257,7 +258,8 @@ class Told:
         margin = points(findings.margin, findings) if findings.margin else "none"
         low, high, mean = (points(abs(x), findings) for x in (loss.low, loss.high, loss.mean))
         better = loss.mean < 0
-        more = f" More {listed(list(self.judged.needs))} would narrow the interval." if self.judged.needs else ""
+        needs = [self.unit if need == "patients" else need for need in self.judged.needs]
+        more = f" More {listed(needs)} would narrow the interval." if needs else ""
         return {
             "it": "it" if findings.headline.percent else its,
             "its": its,
@@ -307,15 +309,16 @@ class Told:
             "blind": who,
             "above": distance,
             "hint": hint,
-            "why_none": why_none(findings, self.condition),
+            "why_none": why_none(findings, self.condition, self.unit),
         }
 
     def _places(self) -> dict[str, str]:
         """Return the sites that a text names."""
         findings, judged = self.findings, self.judged
         alone = incomparable(findings, self.condition)
+        these = self.nouns.each(judged.sites)
         fields = {
-            "these": "this hospital" if len(judged.sites) == 1 else "these hospitals",
+            "these": f"this {these}" if len(judged.sites) == 1 else f"these {plural(these)}",
             "below": listed(list(judged.below)),
             "where": listed(alone[:SITES]),
             "everywhere": listed(alone),
@@ -337,6 +340,18 @@ class Told:
                 for site, value in zip(opposite, both, strict=True)
             )
         return fields
+
+    def _nouns(self) -> dict[str, str]:
+        """Return what sites are called, and what intervals resample."""
+        nouns = self.nouns
+        return {
+            "place": nouns.place,
+            "places": plural(nouns.place),
+            "other": nouns.other,
+            "others": plural(nouns.other),
+            "units": nouns.units,
+            "use": ", or about its use for patients" if nouns.medical else "",
+        }
 
     def _change(self, value: Value) -> str:
         return change_interval(value, self.findings, self.unit)

@@ -9,20 +9,32 @@ from ..analysis.conditions import ALL, Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed, number
-from ..analysis.verdict import Verdict, Word
+from ..analysis.verdict import FEWEST_SITES, Verdict, Word
+from ..core.spelling import plural
+from .nouns import Nouns
 from .phrases import interval, level, points, verb
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
 
 
-def these_only(verdict: Verdict) -> str:
-    """Return that a verdict about so few sites holds for these alone; empty for one about more sites, or for none."""
-    if not verdict.these_only:
+def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
+    """Return that a verdict about so few sites holds for these alone; empty for one about more sites, or for none.
+
+    Sites whose hospital trained with other scanners or departments say nothing of another hospital.
+    """
+    outside = nouns.outside(one.partition for one in findings.alike(condition))
+    apart = [site for site in judged.sites if site in outside.apart]
+    if judged.word is Word.CANNOT_TELL or len(apart) >= FEWEST_SITES:
         return ""
-    sites = f"{len(verdict.sites)} external sites say"
-    if len(verdict.sites) == 1:
+    others = plural(nouns.other)
+    if outside.shared:
+        return (
+            f"Outside, {nouns.counted(apart or outside.sites, owned=False)} alone can say little about other {others}."
+        )
+    sites = f"{len(judged.sites)} external sites say"
+    if len(judged.sites) == 1:
         sites = "One external site says"
-    return f"{sites} nothing about other hospitals."
+    return f"{sites} nothing about other {others}."
 
 
 def all_of(verdicts: list[Verdict]) -> str:

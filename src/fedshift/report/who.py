@@ -11,6 +11,7 @@ from pandas.api.types import is_numeric_dtype
 
 from ..analysis.results import StudyResults
 from ..analysis.values import DASH, listed
+from ..core.spelling import plural
 from ..core.units import SPACING
 from ..data.partition import Partition
 from ..datasets import SAMPLE_COLUMNS
@@ -51,7 +52,7 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
     # A column of the user's table may have the name of one that the partition adds.
     further = samples[["sample", *samples.columns.difference(cohort.assigned.columns, sort=False)]]
     rows = cohort.assigned.merge(further, on="sample", how="left")
-    way = _flow(run.partition, samples, rows, cards[run.data.id])
+    way = _flow(run.partition, samples, rows, cards[run.data.id], cohort.unit)
     # Classes of masks are those of pixels: images have none.
     classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
     table = _with_events(cohort, rows, classes)
@@ -68,7 +69,7 @@ def _named(table: PageTable, cohort: Cohort) -> PageTable:
     return replace(table, caption=f"{table.caption} ({cohort.title} held out)")
 
 
-def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any]) -> Flow:
+def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any], unit: str) -> Flow:
     """Return the way of images into the splits. Only reasons that follow from the records are named."""
     unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
@@ -82,7 +83,7 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
         Side(
             title,
             len(part),
-            _patients(part),
+            _people(part, unit),
             [
                 (site, [int((part.loc[part["site"] == site, "split"] == split).sum()) for split in splits])
                 for site in sites
@@ -96,7 +97,8 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
         for part in [rows[rows["role"] == role]]
         if sites
     ]
-    return Flow(len(samples) + unreadable, _patients(samples), [reason for reason in reasons if reason.images], sides)
+    left_out = [reason for reason in reasons if reason.images]
+    return Flow(len(samples) + unreadable, _people(samples, unit), left_out, sides)
 
 
 def _left_out_by(partition: Partition) -> str:
@@ -112,17 +114,17 @@ def _left_out_by(partition: Partition) -> str:
     return "otherwise left out"
 
 
-def _patients(rows: pd.DataFrame) -> int:
-    """Return the number of patients; 0 where they are unknown."""
-    return int(rows["patient"].nunique()) if "patient" in rows else 0
+def _people(rows: pd.DataFrame, unit: str) -> str:
+    """Return the number of patients, or of what the study has in their place; empty where they are unknown."""
+    number = int(rows["patient"].nunique()) if "patient" in rows else 0
+    return counted(number, unit) if number else ""
 
 
 def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
     """Return the table of a cohort with the patients, of each class if images have one, below the images of a split."""
     table = plain(cohort.table)
-    unit, counted_units = "sample", "images"
-    if cohort.patients:
-        unit, counted_units = "patient", "patients"
+    unit = cohort.unit if cohort.patients else ""
+    units = plural(unit or "image")
     filled = []
     for cells in table.rows:
         site, role = cells[0].text, cells[1].text
@@ -133,20 +135,21 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
         filled.append([*cells[: -len(SPLITS)], *splits])
     caption = table.caption
     if classes:
-        caption += f"; below, {counted_units} of each class"
+        caption += f"; below, {units} of each class"
     elif cohort.patients:
-        caption += "; below, patients"
+        caption += f"; below, {units}"
     return replace(table, caption=caption, rows=filled)
 
 
 def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
-    """Return how many patients, or samples where these are unknown, have each class."""
+    """Return how many patients, or what the study calls them, have each class; samples if `unit` is empty."""
     if rows.empty or "label" not in rows:
         return ""
-    people = "" if unit == "sample" else counted(int(rows["patient"].nunique()), "patient")
+    column = "patient" if unit else "sample"
+    people = counted(int(rows[column].nunique()), unit) if unit else ""
     if not classes:
         return people
-    counts = rows.groupby("label")[unit].nunique().reindex(range(len(classes)), fill_value=0)
+    counts = rows.groupby("label")[column].nunique().reindex(range(len(classes)), fill_value=0)
     if len(classes) > CLASSES:
         rare = int(counts.to_numpy().argmin())
         texts = [f"fewest: {counts[rare]:,} {classes[rare]}"]
