@@ -26,6 +26,7 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from fedshift.algorithms import Training
+from fedshift.analysis.numbers import SCHEMA
 from fedshift.cli.parser import parser
 from fedshift.core import registry
 from fedshift.io import paths
@@ -318,11 +319,19 @@ def names(module: str) -> str:
     return "\n".join(f"::: {module}.{name}\n" for name in import_module(module).__all__)
 
 
+def numbers(_: str) -> str:
+    """Return the columns of the table of numbers."""
+    types = {"str": "text", "float64": "number", "Int64": "whole number", "boolean": "true or false"}
+    rows = [(f"`{names.replace(' ', '`, `')}`", types[dtype], meaning) for names, (dtype, meaning) in SCHEMA.items()]
+    return _table(("column", "type", "meaning"), rows)
+
+
 PARTS: dict[str, Callable[[str], str]] = {
     "plug-ins": plugins,
     "study": study,
     "commands": commands,
     "files": files,
+    "numbers": numbers,
     "names": names,
 }
 """Functions that write parts of pages, by the words that stand for them in a comment."""

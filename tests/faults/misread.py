@@ -310,7 +310,7 @@ class Campaign:
             runs.model: [predict, apply, bundle],
             runs.clients: [predict, apply, bundle],
             paths.predictions(run, job): [score, report],
-            **{f: [figure] for f in files.summarised if f.suffix == ".csv" and f.parent == files.folder},
+            **{f: [figure] for f in files.summarised if f.parent == files.folder},
             files.scores: [report, figure, export],
             paths.control(part): [report],
             files.missing: [report],

@@ -59,7 +59,11 @@ def test_each_file_of_results_is_read_once_for_a_page(tmp_path: Path, opened: Co
     folder = paths.study(plan.name)
     names = ("scores", "summary", "effects", "comparisons", "comparison", "trends", "unseen", "subgroups")
     files = [folder / f"{name}.csv" for name in (*names, "operating_points", "controls", "calibration", "collapse")]
-    files += [folder / "missing.json", *(folder / "figures" / f"{name}.svg" for name in plan.figures)]
+    files += [
+        folder / "numbers.parquet",
+        folder / "missing.json",
+        *(folder / "figures" / f"{name}.svg" for name in plan.figures),
+    ]
     files += [paths.run(run) / name for run in plan.runs for name in ("manifest.json", "rounds.parquet")]
     files += [paths.data_files(data).samples for data in plan.data]
     files += [paths.partition(partition) for partition in {run.partition_id for run in plan.runs.values()}]
@@ -73,13 +77,14 @@ def test_a_figure_reads_each_file_once(tmp_path: Path, opened: Counter[Path]) ->
     opened.clear()
     results.draw(results.load(plan, paths), "sites")
     folder = paths.study(plan.name)
-    names = ("scores", "summary", "effects", "comparisons", "trends")
-    assert {name: opened[folder / f"{name}.csv"] for name in names} == {
-        "scores": 1,
-        "summary": 1,
-        "effects": 1,
-        "comparisons": 1,
-        "trends": 0,
+    names = ("numbers.parquet", "scores.csv", "summary.csv", "effects.csv", "comparisons.csv", "trends.csv")
+    assert {name: opened[folder / name] for name in names} == {
+        "numbers.parquet": 1,
+        "scores.csv": 1,
+        "summary.csv": 1,
+        "effects.csv": 0,
+        "comparisons.csv": 0,
+        "trends.csv": 0,
     }
 
 

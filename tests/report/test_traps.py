@@ -15,6 +15,8 @@ from PIL import Image
 from scored_study import summarised
 
 from fedshift.analysis import results
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.numbers import Numbers
 from fedshift.analysis.table import Table
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word
@@ -353,14 +355,11 @@ def test_a_slope_below_zero_is_the_wrong_way_round(classes: tuple[str, ...], ask
         tmp_path, runs=[{"algorithm": "fedavg"}], figures=[], dataset=dataset, metrics=["accuracy"], headline="accuracy"
     )
     found = results.load(plan, paths)
-    findings, nothing = found.findings, found.table("calibration").iloc[:0]
-    condition = findings.conditions[0]
-    place = (condition.id, findings.level_inference(condition), "external")
-    values = {
-        (*place, "centre1", "slope"): Value(mean=-1.0, low=-2.0, high=-0.1),
-        (*place, fake_study.EVIL, "slope"): Value(mean=0.5, low=0.2, high=0.8),
-    }
-    said = calibration_section._sentence(findings, nothing, values)
+    (condition,) = found.names.conditions.values()
+    about = {"quantity": "slope", "condition_id": condition.id, "inference_id": "source", "role": "external"}
+    ends = {"centre1": (-1.0, -2.0, -0.1), fake_study.EVIL: (0.5, 0.2, 0.8)}
+    slopes = [about | {"site": at} | dict(zip(("mean", "low", "high"), ends[at], strict=True)) for at in ends]
+    said = calibration_section._sentence(Findings(found.names, Numbers(slopes)))
     assert "surely the wrong way round (the interval of the slope is" in said and asked in said
     assert f"too extreme (the interval of the slope is below 1) at {fake_study.EVIL}" in said
 

@@ -19,9 +19,10 @@ from ..metrics import midranks
 from . import estimates
 from .clusters import clusters
 from .conditions import ALL, CONDITION, Condition
-from .estimates import Estimate, Group, wilson_interval
-from .findings import Findings
+from .effects import compared, reported
+from .estimates import Bounds, Estimate, Group, wilson_interval
 from .names import IDS, Names
+from .numbers import Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients", "p_reversed"]
@@ -36,6 +37,8 @@ TOP_LABEL = "the answer"
 """With more than two classes: the probability of the most probable class, and whether it is right."""
 NUMBERS = ("observed_expected", "intercept", "slope", "error", "error_perfect", "squared_error_debiased")
 """The quantities of calibration.csv that are one number of a site."""
+HISTOGRAMS = ("histogram_0", "histogram_1")
+"""The quantities of calibration.csv that count samples of either outcome."""
 _STEPS = 100
 
 
@@ -278,13 +281,7 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
     return Measured(numbers, curve(y, p, people, bins), bars)
 
 
-def inferences(findings: Findings, condition: Condition) -> list[str]:
-    """Return the inferences whose calibration is measured: the reference, and the one compared with it."""
-    both = (findings.level_inference(condition), findings.compared_inference(condition))
-    return [key for key in dict.fromkeys(both) if key is not None and key in condition.inferences]
-
-
-def table(findings: Findings, names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return calibration.csv: a row for each condition, inference, site and quantity.
 
     `of` names the class whose probability it is. Quantities are those of NUMBERS; at external sites also `point`, the
@@ -294,18 +291,20 @@ def table(findings: Findings, names: Names, predicted: Predictions, samples: Sam
     patients. The site `*` is the mean over internal sites. `p_reversed` is the one-sided p that a
     slope is 0 or more. NaN stands for what cannot be estimated.
     """
-    classes = findings.plan.study.dataset.classes
-    of = TOP_LABEL
-    if len(classes) == 2:
-        of = classes[1]
-    rows = []
-    conditions = findings.conditions if findings.plan.study.task.has_probabilities else ()
-    for condition in conditions:
-        for key in inferences(findings, condition):
-            ids = {"condition_id": condition.id, "inference_id": key, "of": of}
-            rows += [ids | row for row in _rows(_measured(predicted, samples, condition, key))]
-    together = pd.DataFrame(rows, columns=[name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)])
-    return names.described(together)[COLUMNS]
+    classes = names.plan.study.dataset.classes
+    found = numbers.view(*NUMBERS, "point", *HISTOGRAMS)
+    columns = {"p": found["probability"], "p_reversed": found["p"], "bin": pd.to_numeric(found["group"], "coerce")}
+    return names.described(found.assign(of=classes[1] if len(classes) == 2 else TOP_LABEL, **columns))[COLUMNS]
+
+
+def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row]:
+    """Yield the numbers of calibration.csv (see `table`), for the reported inference and the one compared with it."""
+    plan = names.plan
+    for condition in names.conditions.values() if plan.study.task.has_probabilities else ():
+        for key in dict.fromkeys((reported(plan, condition), compared(plan, condition))):
+            if key in condition.inferences:
+                ids = {"condition_id": condition.id, "inference_id": key}
+                yield from (ids | row for row in _rows(_measured(predicted, samples, condition, key)))
 
 
 def _measured(
@@ -331,29 +330,19 @@ def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str,
             one = estimates.over_trainings([training.numbers[name] for training in trainings])
             if role == "internal":
                 means[name].append(one)
-            yield {**place, **_number(name, one), "n": samples}
+            yield _number(name, one) | place | {"n": samples}
         if role == "external":
-            for row in (*_points(trainings), *_bars(trainings)):
-                yield place | row
+            yield from (place | found for found in (*_points(trainings), *_bars(trainings)))
     for name, sites in means.items():
-        yield {"role": "internal", "site": ALL, **_number(name, estimates.mean(sites))}
+        yield _number(name, estimates.mean(sites)) | {"role": "internal", "site": ALL}
 
 
 def _number(name: str, one: Estimate) -> dict[str, Any]:
-    ratio = name == "observed_expected"
-    low, high = one.interval()
-    if ratio:
-        low = float(np.exp(low))
-        high = float(np.exp(high))
-    std = one.std
-    if ratio and len(one.values) > 1:
-        std = float(np.exp(one.values).std(ddof=1))
-    mean = one.mean
-    if ratio:
-        mean = float(np.exp(one.mean))
-    spread = {"mean": mean, "std": std, "seeds": len(one.values), "low": low, "high": high}
-    reversed_ = 1 - one.p_above(0.0) if name == "slope" else float("nan")
-    return {"quantity": name, "patients": one.patients, "p_reversed": reversed_, **spread}
+    found = row(name, one, p=1 - one.p_above(0.0) if name == "slope" else float("nan"))
+    if name == "observed_expected":
+        found |= {end: float(np.exp(found[end])) for end in ("mean", *Bounds._fields)}
+        found["std"] = float(np.exp(one.values).std(ddof=1)) if len(one.values) > 1 else one.std
+    return found
 
 
 def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
@@ -364,12 +353,16 @@ def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
         share = estimates.over_trainings([point.share for point in points])
         mean = Point(float(np.mean([point.p for point in points])), share, min(point.n for point in points))
         low, high = mean.interval
-        spread = {"mean": share.mean, "std": share.std, "seeds": len(points), "low": low, "high": high}
-        yield {"quantity": "point", "bin": k, "p": mean.p, "n": mean.n, "patients": share.patients, **spread}
+        ends = {"low": low, "high": high, "low_patients": low, "high_patients": high}
+        yield row("point", share) | ends | {**_bin(k), "probability": mean.p, "n": mean.n}
 
 
 def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
     for value in (0, 1):
         counts = np.mean([training.bars[value] for training in trainings], axis=0)
         for k, count in enumerate(counts):
-            yield {"quantity": f"histogram_{value}", "bin": k, "p": (k + 0.5) / BARS, "mean": count}
+            yield {"quantity": HISTOGRAMS[value], **_bin(k), "probability": (k + 0.5) / BARS, "mean": count}
+
+
+def _bin(k: int) -> dict[str, str]:
+    return {"column": "bin", "group": str(k)}

@@ -16,63 +16,24 @@ import numpy as np
 import pandas as pd
 
 from ..algorithms import Collaboration
-from ..metrics import Metric
 from . import estimates, multiple
 from .conditions import ALL, Condition, averaged, several
 from .effects import Estimates, reported
 from .estimates import Estimate
 from .names import Names
-from .values import Value
+from .numbers import Numbers, row
 
 Arm = tuple[str, str]
 """The ids of a condition, or family, and of an inference."""
 
 
-class Difference(NamedTuple):
-    """The numbers of one row of comparisons.csv."""
-
-    tested: bool
-    mean: float
-    std: float
-    seeds: int
-    patients: int
-    low: float
-    high: float
-    low_patients: float
-    high_patients: float
-    low_trainings: float
-    high_trainings: float
-    same_sign: int
-    undefined: float
-    p: float
-    p_holm: float
-    family: float
-    sign_flip_seeds: float
-    smallest_seeds: float
-    sites: float
-    sign_flip_sites: float
-    smallest_sites: float
-
-    @property
-    def value(self) -> Value:
-        """The difference with its intervals."""
-        return Value(**{name: value for name, value in self._asdict().items() if name in Value._fields})
-
-    def reversed(self) -> Difference:
-        """Return the difference of the second condition minus the first."""
-        # The upper bound of a difference is the lower bound of its opposite.
-        turned = {f"low{of}": -getattr(self, f"high{of}") for of in _BOUNDS}
-        turned |= {f"high{of}": -getattr(self, f"low{of}") for of in _BOUNDS}
-        return self._replace(mean=-self.mean, **turned)
-
-
 KEYS = ["condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"]
 COLUMNS = [
-    *KEYS,
-    *("condition", "inference", "than_condition", "than_inference"),
-    *Difference._fields,
+    *(*KEYS, "condition", "inference", "than_condition", "than_inference"),
+    *("tested", "mean", "std", "seeds", "patients", "low", "high", "low_patients", "high_patients"),
+    *("low_trainings", "high_trainings", "same_sign", "undefined", "p", "p_holm", "family"),
+    *("sign_flip_seeds", "smallest_seeds", "sites", "sign_flip_sites", "smallest_sites"),
 ]
-_BOUNDS = ("", "_patients", "_trainings")
 FEWEST_TRAININGS = 3
 """With fewer trainings of a condition nothing is said of it as a method, and no p is given."""
 _EXACT = 12
@@ -145,7 +106,19 @@ def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
     return [members for tested, members in alike.items() if tested]
 
 
-def table(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> pd.DataFrame:
+def rows(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> list[dict[str, Any]]:
+    """Return the numbers of comparisons.csv (see `table`): those of the quantity `difference`."""
+    maker = _Maker(study)
+    found = [row for pair in maker.pairs(declared) for row in maker.rows(*pair)]
+    for tested in (True, False):
+        family = [row for row in found if row["tested"] == tested and not math.isnan(row["p"])]
+        adjusted = multiple.holm(np.array([row["p"] for row in family]))
+        for one, p in zip(family, adjusted, strict=True):
+            one |= {"p_holm": p, "family": len(family)}
+    return found
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return comparisons.csv: the paired differences of the headline metric, with the columns COLUMNS.
 
     Every two entries that are tested at the same sites have a row for the mean over these (site ALL), the first minus
@@ -153,13 +126,25 @@ def table(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> pd.
     adjusted for a family: the `declared` pairs or, without any, all pairs. Where some are declared, all others are
     exploratory, and a family of their own. Rows of single sites have no p.
     """
-    maker = _Maker(study)
-    out = pd.DataFrame([row for pair in maker.pairs(declared) for row in maker.rows(*pair)], columns=COLUMNS)
-    for tested in (True, False):
-        family = (out["p"].notna() & (out["tested"] == tested)).to_numpy()
-        out.loc[family, "p_holm"] = multiple.holm(out.loc[family, "p"].to_numpy(dtype=float))
-        out.loc[family, "family"] = family.sum()
-    return out
+    found = numbers.view("difference").astype({"tested": bool})
+    titles, inferences = _titles(names), {key: words["inference"] for key, words in names.inferences.items()}
+    words = {
+        f"{side}{what}": found[f"{side}{what}_id"].map(known)
+        for side in ("", "than_")
+        for what, known in (("condition", titles), ("inference", inferences))
+    }
+    return found.assign(undefined=found["low"].where(found["low"].isna(), 0.0), **words)[COLUMNS]
+
+
+def _titles(names: Names) -> dict[str, str]:
+    """Return the title of each condition and family, with the partition of one that is not averaged with others."""
+    all_ = list(names.conditions.values())
+    made = {one.id: entry(names, one.id) for one in all_}
+    return {
+        id_: whole.condition.full_title(several(all_) and len(whole.members) == 1)
+        for one, whole in made.items()
+        for id_ in (one, whole.id)
+    }
 
 
 class _Place(NamedTuple):
@@ -179,7 +164,6 @@ class _Maker:
         self.plan = study.names.plan
         conditions = list(self.names.conditions.values())
         self.role = role(conditions)
-        self.several = several(conditions)
         self.metric = study.metrics[self.plan.study.headline]
         self.groups = groups(filter(self._scored, entries(self.names)), self.role)
         means = {entry.id: self._level(entry).mean for members in self.groups for entry in members}
@@ -197,17 +181,17 @@ class _Maker:
         """Yield the row of the mean over sites, and those of single sites."""
         places = self._places(first, second)
         at_sites = [self._at(place, first, second) for place in places]
-        whole = _row(estimates.minus(self._level(first), self._level(second)), self.metric)
+        difference = estimates.minus(self._level(first), self._level(second))
+        whole = self._row(difference, first, second, _Place(first.id, second.id, ALL))
         means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
         flips = multiple.sign_flip(means)
         whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
         if whole["seeds"] < FEWEST_TRAININGS:
             whole["p"] = math.nan
-        yield self._about(first, second, _Place(first.id, second.id, ALL)) | whole | {"tested": tested}
+        yield whole | {"tested": tested}
         if (tested and self.plan.study.primary) or {first, second} & set(self.best):
             for place, estimate in zip(places, at_sites, strict=True):
-                single = _row(estimate, self.metric) | {"tested": False, "p": math.nan}
-                yield self._about(first, second, place) | single
+                yield self._row(estimate, first, second, place) | {"tested": False, "p": math.nan}
 
     def _scored(self, entry: Entry) -> bool:
         return not math.isnan(self._level(entry).mean)
@@ -234,48 +218,22 @@ class _Maker:
             return estimates.NOTHING
         return estimates.minus(left, right)
 
-    def _about(self, first: Entry, second: Entry, place: _Place) -> dict[str, Any]:
-        ids = (place.first, first.inference, place.second, second.inference, self.role, place.site, self.metric.name)
-        titles = [entry.condition.full_title(self.several and len(entry.members) == 1) for entry in (first, second)]
-        inferences = [self.names.inferences[entry.inference]["inference"] for entry in (first, second)]
-        words = {"condition": titles[0], "than_condition": titles[1]}
-        words |= {"inference": inferences[0], "than_inference": inferences[1]}
-        return dict(zip(KEYS, ids, strict=True)) | words
-
-
-def _row(exact: Estimate, metric: Metric) -> dict[str, Any]:
-    """Return the numbers of a difference of a metric."""
-    difference = exact.rounded(_EXACT)
-    values = difference.values
-    bounds = difference.bounded(metric.ends, difference=True)
-    trainings = estimates.NO_INTERVAL
-    p = math.nan
-    if len(values) > 1:
-        trainings = estimates.bounds(difference.mean, difference.over_trainings)
-        p = difference.p
-    flips = multiple.sign_flip(values)
-    return {
-        "mean": difference.mean,
-        "std": difference.std,
-        "seeds": len(values),
-        "patients": difference.patients,
-        **bounds._asdict(),
-        **{"low_trainings": trainings[0], "high_trainings": trainings[1]},
-        "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),
-        "undefined": 0.0 if difference.known else math.nan,
-        "p": p,
-        **{"sign_flip_seeds": flips.p, "smallest_seeds": flips.smallest},
-    }
-
-
-def by_pair(table: pd.DataFrame) -> dict[tuple[Arm, Arm, str, str], Difference]:
-    """Return the rows of comparisons.csv by both arms, role and site."""
-    ids = table[KEYS].itertuples(index=False, name=None)
-    rows = table[[*Difference._fields]].astype(object).itertuples(index=False, name=None)
-    return {
-        ((a, b), (c, d), role, site): Difference(*row)
-        for (a, b, c, d, role, site, _), row in zip(ids, rows, strict=True)
-    }
+    def _row(self, exact: Estimate, first: Entry, second: Entry, place: _Place) -> dict[str, Any]:
+        """Return the row of a difference at one site, or of the mean over sites."""
+        difference = exact.rounded(_EXACT)
+        values = difference.values
+        trainings = estimates.NO_INTERVAL
+        p = math.nan
+        if len(values) > 1:
+            trainings = estimates.bounds(difference.mean, difference.over_trainings)
+            p = difference.p
+        flips = multiple.sign_flip(values)
+        ids = place.first, first.inference, place.second, second.inference, self.role, place.site, self.metric.name
+        return row("difference", difference, self.metric.ends, True, **dict(zip(KEYS, ids, strict=True))) | {
+            **{"low_trainings": trainings[0], "high_trainings": trainings[1], "p": p},
+            "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),
+            **{"sign_flip_seeds": flips.p, "smallest_seeds": flips.smallest},
+        }
 
 
 def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> Entry | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from . import comparisons
-from .comparisons import FEWEST_TRAININGS, Difference, Entry
+from .comparisons import FEWEST_TRAININGS, Entry
+from .conditions import ALL
 from .findings import Findings
 from .values import Value, doubtful
 
@@ -39,14 +40,12 @@ class Contrast:
     Attributes
     ----------
     value : the difference of the means over sites; positive where the first entry is better, whatever the metric
-    numbers : the row of comparisons.csv for this pair, which keeps the sign of the metric
     sites : the difference at each site
     """
 
     first: Entry
     second: Entry
     value: Value
-    numbers: Difference
     sites: dict[str, Value]
     outcome: Outcome
 
@@ -90,20 +89,21 @@ def declared(findings: Findings) -> list[Contrast]:
     ids = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
     role = comparisons.role(findings.conditions)
     made = []
-    for pair in findings.primary:
-        first, second = (comparisons.entry(findings.names, ids[id_], inference) for id_, inference in pair)
-        made.append(contrast(findings, first, second, role))
+    for key, value in findings.numbers.of("difference").items() if findings.plan.study.primary else ():
+        if value.tested and key.site == ALL:
+            first = comparisons.entry(findings.names, ids[key.condition_id], key.inference_id)
+            second = comparisons.entry(findings.names, ids[key.than_condition_id], key.than_inference_id)
+            made.append(contrast(findings, first, second, role))
     return [one for one in made if one is not None]
 
 
 def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Contrast | None:
     """Return what is concluded about a pair, either way round; None where comparisons.csv does not have it."""
-    numbers = findings.difference(first.arm, second.arm, role)
-    if numbers is None or math.isnan(numbers.mean):
+    value = findings.better(findings.difference(first.arm, second.arm, role))
+    if not value.known:
         return None
-    value = findings.better(numbers.value)
     sites = dict(_sites(findings, first, second, role))
-    return Contrast(first, second, value, numbers, sites, _outcome(findings, value, numbers, sites))
+    return Contrast(first, second, value, sites, _outcome(findings, value, sites))
 
 
 def _sites(findings: Findings, first: Entry, second: Entry, role: str) -> Iterator[tuple[str, Value]]:
@@ -111,12 +111,12 @@ def _sites(findings: Findings, first: Entry, second: Entry, role: str) -> Iterat
     others = {site: member.id for member, site in second.sites(role)}
     for member, site in first.sites(role):
         arms = (member.id, first.inference), (others.get(site, ""), second.inference)
-        numbers = findings.difference(*arms, role, site)
-        if numbers is not None and not math.isnan(numbers.mean):
-            yield site, findings.better(numbers.value)
+        value = findings.better(findings.difference(*arms, role, site))
+        if value.known:
+            yield site, value
 
 
-def _outcome(findings: Findings, value: Value, numbers: Difference, sites: dict[str, Value]) -> Outcome:
+def _outcome(findings: Findings, value: Value, sites: dict[str, Value]) -> Outcome:
     """Return the first conclusion that holds, in the order of docs/verdicts.md."""
     primary = findings.plan.study.primary
     if math.isnan(value.low):
@@ -126,10 +126,10 @@ def _outcome(findings: Findings, value: Value, numbers: Difference, sites: dict[
     if any(one.low > 0 for one in sites.values()) and any(one.high < 0 for one in sites.values()):
         return Outcome.SITES_DISAGREE
     over_patients = value.low_patients > 0 or value.high_patients < 0
-    over_trainings = numbers.low_trainings > 0 or numbers.high_trainings < 0
-    if over_patients and not (over_trainings and numbers.same_sign == value.seeds):
+    over_trainings = value.low_trainings > 0 or value.high_trainings < 0
+    if over_patients and not (over_trainings and value.same_sign == value.seeds):
         return Outcome.TRAININGS_DISAGREE
-    if doubtful(value) or numbers.p_holm >= ALPHA:
+    if doubtful(value) or value.p_holm >= ALPHA:
         return Outcome.ALIKE
     if primary and primary.smallest and abs(value.mean) < primary.smallest:
         return Outcome.TOO_SMALL

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -17,21 +16,25 @@ from ..metrics import Metric
 from ..study.run import Run
 from ..tasks import Control
 from . import estimates, folds
-from .conditions import ALL, Condition
+from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
-from .names import IDS
+from .names import IDS, Names
+from .numbers import Numbers, Row, row
 from .predictions import Part, Predictions
 from .values import Value
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
 COLUMNS += ["low", "high"]
+OF_CONTROL = "control "
+"""What the quantities of controls begin with in the table of numbers."""
+QUANTITIES = (f"{OF_CONTROL}level", f"{OF_CONTROL}gap", f"{OF_CONTROL}difference")
 Site = tuple[str, str]
 """Role and site."""
 
 
-def table(findings: Findings, study: Estimates) -> pd.DataFrame:
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return controls.csv.
 
     level : what the control of a partition reaches, at each site and as a mean over the sites of a role (site `*`)
@@ -43,51 +46,54 @@ def table(findings: Findings, study: Estimates) -> pd.DataFrame:
     with the partition `*`, and with the condition's family as condition_id. Sites at which a metric is not defined
     count in no mean. A control that is not there has no rows.
     """
-    return pd.DataFrame([*_rows(findings, study)], columns=COLUMNS)
+    found = numbers.view(*QUANTITIES)
+    titles = {condition.run.partition_id: condition.held_out for condition in names.conditions.values()}
+    quantity = found["quantity"].str.removeprefix(OF_CONTROL)
+    return found.assign(quantity=quantity, held_out=found["partition"].map({**titles, ALL: ALL}))[COLUMNS]
 
 
-def _rows(findings: Findings, study: Estimates) -> Iterator[dict[str, Any]]:
-    headline = findings.headline
+def rows(study: Estimates) -> Iterator[Row]:
+    """Yield the numbers of controls.csv (see `table`): the quantities QUANTITIES."""
+    plan = study.names.plan
+    conditions = study.names.conditions.values()
+    headline = study.metrics[plan.study.headline]
     levels: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     differences: dict[tuple[str, str, str], list[Estimate]] = defaultdict(list)
-    titles = {condition.run.partition_id: condition.held_out for condition in findings.conditions}
-    for run, partitions in _wholes(study.names.plan.controls.values()):
+    for run, partitions in _wholes(plan.controls.values()):
         partition = run.partition_id
         by_site = _by_site([_of_control(study.predicted, run, fold) for fold in partitions])
-        about = {"partition": partition, "held_out": titles[partition], "condition_id": "", "inference_id": ""}
         at_sites: dict[Site, Estimate] = {}
-        for metric in findings.metrics.values():
+        for metric in study.metrics.values():
             people = study.clusters[run.data.id]
             sites = {site: folds.estimate(metric, parts, people) for site, parts in by_site.items()}
             for site, estimate in sites.items():
-                yield _row("level", about, *site, metric, estimate, len(_tested(by_site[site])))
+                yield _row("level", partition, *site, metric, estimate, n=len(_tested(by_site[site])))
             means = dict(_means(sites, partition, metric, study))
             for role, estimate in means.items():
                 levels[role, metric.name].append(estimate)
-                yield _row("level", about, role, ALL, metric, estimate)
+                yield _row("level", partition, role, ALL, metric, estimate)
             if metric is headline:
                 at_sites = sites
                 if len(means) == 2:
                     gap = estimates.minus(means["internal"], means["external"])
-                    yield _row("gap", about, "internal", ALL, metric, gap)
-        for condition in findings.conditions:
+                    yield _row("gap", partition, "internal", ALL, metric, gap)
+        for condition in conditions:
             if condition.run.partition_id != partition:
                 continue
             for key in condition.inferences:
-                if findings.plan.inferences[key].uses_labels:
+                if plan.inferences[key].uses_labels:
                     continue
-                ids = {**about, "condition_id": condition.id, "inference_id": key}
+                ids = {"condition_id": condition.id, "inference_id": key}
                 gains = _differences(study, condition, key, headline, by_site, at_sites)
                 for role, estimate in _means(gains, partition, headline, study):
                     differences[condition.family, key, role].append(estimate)
-                    yield _row("difference", ids, role, ALL, headline, estimate)
-    if findings.averaged:
-        about = {"partition": ALL, "held_out": ALL, "condition_id": "", "inference_id": ""}
+                    yield _row("difference", partition, role, ALL, headline, estimate, **ids)
+    if averaged(conditions):
         for (role, name), parts in levels.items():
-            yield _row("level", about, role, ALL, findings.metrics[name], estimates.mean(parts))
+            yield _row("level", ALL, role, ALL, study.metrics[name], estimates.mean(parts))
         for (family, key, role), parts in differences.items():
-            ids = {**about, "condition_id": family, "inference_id": key}
-            yield _row("difference", ids, role, ALL, headline, estimates.mean(parts))
+            ids = {"condition_id": family, "inference_id": key}
+            yield _row("difference", ALL, role, ALL, headline, estimates.mean(parts), **ids)
 
 
 def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
@@ -179,33 +185,20 @@ def _differences(
 
 
 def _row(
-    quantity: str, about: dict[str, str], role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0
-) -> dict[str, Any]:
-    bounds = estimate.bounded(metric.ends, difference=quantity != "level")
-    numbers = {"mean": estimate.mean, "std": estimate.std, "seeds": len(estimate.values)}
-    numbers |= {"low": bounds.low, "high": bounds.high}
-    return {"quantity": quantity, **about, "role": role, "site": site, "metric": metric.name, "n": n, **numbers}
+    quantity: str, partition: str, role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0, **ids: str
+) -> Row:
+    about = {"partition": partition, "role": role, "site": site, "metric": metric.name, "n": n, **ids}
+    return row(f"{OF_CONTROL}{quantity}", estimate, metric.ends, quantity != "level", **about)
 
 
 class Controls:
-    """The rows of controls.csv by partition and condition."""
+    """What the controls of a study reach, and what conditions add to them."""
 
-    def __init__(self, findings: Findings, rows: pd.DataFrame) -> None:
+    def __init__(self, findings: Findings) -> None:
         self.findings = findings
-        self._levels: dict[tuple[str, ...], Value] = {}
-        self._gaps: dict[str, Value] = {}
-        self._differences: dict[tuple[str, ...], Value] = {}
-        for row in rows.to_dict("records"):
-            numbers = {name: row[name] for name in ("mean", "std", "seeds", "low", "high", "n")}
-            if row["quantity"] == "level":
-                self._levels[row["partition"], row["role"], row["site"], row["metric"]] = Value(**numbers)
-            elif row["quantity"] == "gap":
-                self._gaps[row["partition"]] = Value(**numbers)
-            else:
-                self._differences[row["condition_id"], row["inference_id"], row["role"]] = Value(**numbers)
 
     def __bool__(self) -> bool:
-        return bool(self._levels)
+        return bool(self.findings.numbers.of(QUANTITIES[0]))
 
     @property
     def about(self) -> Control:
@@ -223,12 +216,17 @@ class Controls:
 
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
         """Return what the control of a partition reaches; of the headline metric, if no other one is named."""
-        return self._levels.get((partition, role, site, metric or self.findings.headline.name), Value())
+        about = metric or self.findings.headline.name, "", "", role, site
+        return self.findings.numbers.find(f"{OF_CONTROL}level", *about, partition=partition)
 
     def gap(self, partition: str) -> Value:
         """Return the mean of the headline metric over internal sites minus that over external ones."""
-        return self._gaps.get(partition, Value())
+        about = self.findings.headline.name, "", "", "internal", ALL
+        return self.findings.numbers.find(f"{OF_CONTROL}gap", *about, partition=partition)
 
     def difference(self, id_: str, key: str, role: str = "external") -> Value:
         """Return what a condition, or a family of them, adds to the control. Positive is better."""
-        return self.findings.better(self._differences.get((id_, key, role), Value()))
+        condition = self.findings.names.conditions.get(id_)
+        about = self.findings.headline.name, id_, key, role, ALL
+        partition = condition.run.partition_id if condition else ALL
+        return self.findings.better(self.findings.numbers.find(f"{OF_CONTROL}difference", *about, partition=partition))

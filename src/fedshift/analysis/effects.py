@@ -17,8 +17,9 @@ from ..study.selector import BASELINE
 from . import estimates, folds, reference, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several
-from .estimates import Bounds, Estimate
+from .estimates import Estimate
 from .names import IDS, LEVELS, Names
+from .numbers import Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples
 
 COLUMNS = [
@@ -26,6 +27,7 @@ COLUMNS = [
     *("mean", "std", "seeds", "patients", "rarer", "low", "high", "low_patients", "high_patients"),
     *("p_margin", "p_worse", *INFERENCE),
 ]
+QUANTITIES = ("level", "level_of_all", "above_guess", "gap", "loss", "gain")
 MARGIN = 0.05
 """The margin of a study that declares none, for metrics in percent."""
 UNMOVED = ("auc", "balanced_accuracy")
@@ -35,8 +37,6 @@ Where = tuple[str, str, str, str]
 Level = tuple[str, str, str, str, str]
 """The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
 _PLACE = ["role", "site", "metric"]
-AT_SITES = ("patients", "rarer", "se", "low", "high", "p_chance")
-"""The columns of summary.csv that `at_sites` gives."""
 
 
 def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[Where]:
@@ -88,6 +88,16 @@ def reported(plan: Plan, condition: Condition) -> str:
     if baseline in unlabelled:
         return baseline
     return (unlabelled or condition.inferences)[0]
+
+
+def compared(plan: Plan, condition: Condition) -> str | None:
+    """Return the inference compared with the baseline: the first of another kind that needs no labels.
+
+    The baseline with another client's network adapts nothing, and is none.
+    """
+    inferences = {key: plan.inferences[key] for key in condition.inferences}
+    others = (key for key, inference in inferences.items() if not inference.uses_labels)
+    return next((key for key in others if inferences[key].name != BASELINE), None)
 
 
 class Estimates:
@@ -307,30 +317,41 @@ def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | Non
     return estimates.minus(left, right)
 
 
-def at_sites(study: Estimates) -> pd.DataFrame:
-    """Return what summary.csv says of patients, by LEVELS.
+def at_site(study: Estimates, level: Level) -> dict[str, Any]:
+    """Return the row of the score at a site, of the quantity `score`.
 
-    `patients` and `rarer` count those tested and those of the rarer class; `se` is over patients alone; `p_chance` is
-    the one-sided p that the score is at chance or above, of metrics whose chance prevalence does not move.
+    Its `p` is that the score is at chance or above, of metrics whose chance prevalence does not move.
     """
-    rows = {}
-    classes = {id_: len(one.run.data.dataset.classes) for id_, one in study.names.conditions.items()}
-    for level, estimate in study.sites.items():
+    metric, estimate = study.metrics[level[-1]], study.sites[level]
+    found = row("score", estimate, metric.ends, **dict(zip(LEVELS, level, strict=True)))
+    if not metric.has_interval:
+        found |= {"patients": np.nan, "rarer": np.nan}
+    if metric.name in UNMOVED:
+        classes = len(study.names.conditions[level[0]].run.data.dataset.classes)
+        found["p"] = 1 - estimate.p_above(metric.chance(np.full(classes, 1 / classes)))
+    return found
+
+
+def rows(study: Estimates) -> Iterator[Row]:
+    """Yield the numbers of effects.csv (see `table`), and before each loss how much worse the site is than the others.
+
+    The latter is the quantity `worse`: the mean of the external sites minus the value of one of them. Its `p` is that
+    it is no worse, and that of a loss is that no more than the margin is lost; both are one-sided.
+    """
+    for level, quantity, estimate in study.effects():
+        about = dict(zip(LEVELS, level, strict=True))
         metric = study.metrics[level[-1]]
-        bounds = estimate.bounded(metric.ends)
-        row = dict.fromkeys(AT_SITES, np.nan) | {"low": bounds.low, "high": bounds.high}
-        if estimate.known:
-            row["se"] = estimate.over_patients.variance**0.5
-        if metric.has_interval:
-            row |= {"patients": estimate.patients, "rarer": estimate.rarer}
-        if metric.name in UNMOVED:
-            row["p_chance"] = 1 - estimate.p_above(metric.chance(np.full(classes[level[0]], 1 / classes[level[0]])))
-        rows[level] = row
-    index = pd.MultiIndex.from_tuples(rows, names=LEVELS)
-    return pd.DataFrame([*rows.values()], index, [*AT_SITES])
+        p = np.nan
+        if quantity == "loss":
+            sign = 1.0 if metric.higher_is_better else -1.0
+            p = estimates.times(estimate, sign).p_above(margin(study.names.plan, metric))
+            beyond = _difference(study.level(level[0], "external", *level[3:]), study.sites[level])
+            if beyond is not None:
+                yield row("worse", beyond, metric.ends, True, p=estimates.times(beyond, sign).p_above(0.0), **about)
+        yield row(quantity, estimate, metric.ends, not quantity.startswith("level"), p=p, **about)
 
 
-def table(study: Estimates) -> pd.DataFrame:
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return effects.csv, with the columns COLUMNS.
 
     level : score at each site, and mean over the sites of a role that have enough patients for an interval
@@ -346,27 +367,7 @@ def table(study: Estimates) -> pd.DataFrame:
     p that no more than the margin is lost, and `p_worse` that the site is no worse than the mean of the external
     sites. Intervals of metrics from 0 to 1 end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
     """
-    rows = []
-    for level, quantity, estimate in study.effects():
-        metric = study.metrics[level[-1]]
-        bounds = estimate.bounded(metric.ends, difference=not quantity.startswith("level"))
-        p_margin = p_worse = np.nan
-        if quantity == "loss":
-            sign = 1.0 if metric.higher_is_better else -1.0
-            p_margin = estimates.times(estimate, sign).p_above(margin(study.names.plan, metric))
-            beyond = _difference(study.level(level[0], "external", *level[3:]), study.sites[level])
-            if beyond is not None:
-                p_worse = estimates.times(beyond, sign).p_above(0.0)
-        numbers = (
-            estimate.mean,
-            estimate.std,
-            len(estimate.values),
-            estimate.patients,
-            estimate.rarer,
-            *bounds,
-            p_margin,
-            p_worse,
-        )
-        rows.append((*level, quantity, *numbers))
-    columns = ["mean", "std", "seeds", "patients", "rarer", *Bounds._fields, "p_margin", "p_worse"]
-    return study.names.described(pd.DataFrame(rows, columns=[*LEVELS, "quantity", *columns]))[COLUMNS]
+    worse = numbers.view("worse").rename(columns={"p": "p_worse"}).assign(quantity="loss")
+    found = numbers.view(*QUANTITIES).rename(columns={"p": "p_margin"})
+    by = [*LEVELS, "quantity"]
+    return names.described(found.merge(worse[[*by, "p_worse"]], "left", by))[COLUMNS]

@@ -5,29 +5,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 
 from ..metrics import Metric
-from ..study.selector import BASELINE
-from . import comparisons, effects, multiple, score
-from .comparisons import Arm, Difference, Entry
+from . import effects, multiple, score
+from .comparisons import Arm, Entry
 from .conditions import ALL, Condition, averaged, several
 from .estimates import FEWEST
-from .names import LEVELS, Names
+from .names import Names
+from .numbers import Numbers
 from .values import DASH, NAN, Recovered, Value, doubtful
 
 ALPHA = 0.025
 """The one-sided probability with which something is called sure by chance, at any of the sites."""
-SLOPES = ["condition_id", "role", "site", "inference_id"]
-"""The columns of calibration.csv that name a slope."""
 LABELS = "uses labels of the site"
 """Part of the name of every inference that uses labels."""
 
 
 class Findings:
-    """The rows of summary.csv and effects.csv by the ids of condition and inference, role, site and metric.
-
-    Slopes are those of calibration.csv; there are none without `calibration`.
+    """The numbers of a study (see `numbers`) by condition, inference, role, site and metric.
 
     Attributes
     ----------
@@ -41,15 +36,9 @@ class Findings:
         The metric that says whether a model has learnt anything at home (see `effects.gate`).
     """
 
-    def __init__(
-        self,
-        names: Names,
-        summary: pd.DataFrame,
-        contrasts: pd.DataFrame,
-        differences: pd.DataFrame | None = None,
-        calibration: pd.DataFrame | None = None,
-    ) -> None:
+    def __init__(self, names: Names, numbers: Numbers) -> None:
         self.names = names
+        self.numbers = numbers
         self.plan = names.plan
         self.metrics: dict[str, Metric] = {m.name: m for m in score.metrics(self.plan)}
         self.headline = self.metrics[self.plan.study.headline]
@@ -57,15 +46,9 @@ class Findings:
         self.keys = list(self.plan.inferences)
         self.baseline = effects.plain(self.plan)
         self.gate = self.metrics[effects.gate(self.plan).name]
-        self._values = _by_level(summary, LEVELS)
-        self._left_out = effects.undefined(names.conditions, summary.rename(columns={"mean": "value"}))
-        if {"chance", "majority"} <= set(summary):
-            self._left_out |= effects.of_one_class(names.conditions, summary)
-        self._effects = _by_level(contrasts, [*LEVELS, "quantity"])
-        self._differences = {} if differences is None else comparisons.by_pair(differences)
-        self._slopes: dict[tuple[str, ...], Value] = {}
-        if calibration is not None:
-            self._slopes = _by_level(calibration[calibration["quantity"] == "slope"], SLOPES)
+        scores = numbers.view("score")
+        self._left_out = effects.undefined(names.conditions, scores.rename(columns={"mean": "value"}))
+        self._left_out |= effects.of_one_class(names.conditions, scores)
 
     @property
     def several(self) -> bool:
@@ -105,11 +88,11 @@ class Findings:
 
     def value(self, condition: Condition, role: str, site: str, key: str, metric: str = "") -> Value:
         """Return one row of the summary; an empty value where it is not there."""
-        return self._values.get((condition.id, role, site, key, metric or self.headline.name), Value())
+        return self.numbers.find("score", metric or self.headline.name, condition.id, key, role, site)
 
     def slope(self, condition: Condition, role: str, site: str, key: str) -> Value:
         """Return the calibration slope at a site; an empty value where it is not there."""
-        return self._slopes.get((condition.id, role, site, key), Value())
+        return self.numbers.find("slope", "", condition.id, key, role, site)
 
     def effect(
         self,
@@ -128,7 +111,7 @@ class Findings:
         id_ = condition.id
         if across:
             id_ = condition.family
-        return self._effects.get((id_, role, site, key, metric or self.headline.name, quantity), Value())
+        return self.numbers.find(quantity, metric or self.headline.name, id_, key, role, site)
 
     def above_guess(self, condition: Condition, key: str) -> Value:
         """Return by how much the metric `gate` is better at home than a guess and than the commonest class."""
@@ -150,12 +133,14 @@ class Findings:
     def losing(self, condition: Condition, key: str) -> list[str]:
         """Return the external sites that surely lose more than the margin, the worst first (Holm over sites)."""
         losses = self.losses(condition, key)
-        return self._sure(losses, [value.p_margin for value in losses.values()])
+        return self._sure(losses, [value.p for value in losses.values()])
 
     def worse(self, condition: Condition, key: str) -> list[str]:
         """Return the external sites that are surely worse than the mean of all of them, the worst first (Holm)."""
         losses = self.losses(condition, key)
-        return self._sure(losses, [value.p_worse for value in losses.values()])
+        found = ((site, one) for one in self.alike(condition) for site in one.partition.external)
+        p = {site: self.effect("worse", one, key, site=site).p for site, one in found}
+        return self._sure(losses, [p[site] for site in losses])
 
     def _sure(self, losses: dict[str, Value], p: list[float]) -> list[str]:
         adjusted = multiple.holm(np.nan_to_num(p, nan=1.0))
@@ -170,28 +155,17 @@ class Findings:
         """Return the mean over sites of the headline metric of what is compared."""
         return self.effect("level", entry.condition, entry.inference, role, across=self.averaged)
 
-    def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Difference | None:
-        """Return the row of comparisons.csv about a pair, either way round; None where it is not there."""
-        row = self._differences.get((first, second, role, site))
-        turned = self._differences.get((second, first, role, site))
-        if row is None and turned is not None:
-            return turned.reversed()
-        return row
-
-    @property
-    def primary(self) -> list[tuple[Arm, Arm]]:
-        """The pairs that the study declares as its primary comparison; none where it declares none."""
-        if self.plan.study.primary is None:
-            return []
-        return [(a, b) for (a, b, _, site), row in self._differences.items() if row.tested and site == ALL]
+    def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Value:
+        """Return the first condition minus the second at a site, whichever way round it was compared."""
+        pair, turned = (
+            self.numbers.find("difference", self.headline.name, *one, role, site, *other)
+            for one, other in ((first, second), (second, first))
+        )
+        return pair if pair.known else turned.turned()
 
     def better(self, value: Value) -> Value:
         """Return a level or a difference, turned so that more is better."""
-        if self.headline.higher_is_better:
-            return value
-        value = value._replace(chance=-value.chance, majority=-value.majority)
-        value = value._replace(low_patients=-value.high_patients, high_patients=-value.low_patients)
-        return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
+        return value if self.headline.higher_is_better else value.turned()
 
     @property
     def margin(self) -> float:
@@ -209,13 +183,8 @@ class Findings:
         return effects.reported(self.plan, condition)
 
     def compared_inference(self, condition: Condition) -> str | None:
-        """Return the inference compared with the baseline: the first of another kind that needs no labels.
-
-        The baseline with another client's network adapts nothing, and is none.
-        """
-        inferences = self.plan.inferences
-        others = (k for k in self.others(condition) if inferences[k].name != BASELINE)
-        return next((k for k in others if not inferences[k].uses_labels), None)
+        """Return the inference compared with the baseline (see `effects.compared`)."""
+        return effects.compared(self.plan, condition)
 
     def blind(self, condition: Condition, key: str, role: str) -> Value:
         """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
@@ -310,11 +279,3 @@ class Findings:
         if settings:
             return f"{name} ({', '.join(settings)})"
         return name
-
-
-def _by_level(table: pd.DataFrame, levels: list[str]) -> dict[tuple[str, ...], Value]:
-    """Return the values of a table by the columns `levels`."""
-    columns = [c for c in Value._fields if c in table]
-    keys = table[levels].itertuples(index=False, name=None)
-    rows = table[columns].astype(object).itertuples(index=False, name=None)
-    return {key: Value(**dict(zip(columns, row, strict=True))) for key, row in zip(keys, rows, strict=True)}

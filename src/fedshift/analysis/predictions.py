@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
 """The columns of scores.csv that describe an inference in words."""
-TYPES = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
+TYPES: dict[str, Any] = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 """Types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
 Samples = Callable[[str], "pd.DataFrame"]

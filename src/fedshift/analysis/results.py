@@ -28,6 +28,7 @@ from ..study.run import Data
 from . import controls, folds, mistakes, net_benefit, operating_point, outlines, roc, score, study_tables
 from .findings import Findings
 from .names import Names
+from .numbers import Numbers
 from .predictions import Predictions
 from .ranking import ranking
 
@@ -80,11 +81,15 @@ class StudyResults:
         """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
         if name not in self._contents:
             path = self.files.folder / name
-            if not path.is_file():
-                raise UserError(path, "no such file", "score and report the study first")
+            self.require(path)
             with readable(path, "table"):
                 self._contents[name] = path.read_bytes()
         return self._contents[name]
+
+    def require(self, path: Path) -> None:
+        """Raise UserError where a file of the study is not there."""
+        if not path.is_file():
+            raise UserError(path, "no such file", "score and report the study first")
 
     def samples(self, data: str) -> pd.DataFrame:
         """Return samples.parquet of prepared data, with sample and site as text. Raises UserError if unreadable."""
@@ -130,14 +135,14 @@ class StudyResults:
 
     @functools.cached_property
     def controls(self) -> controls.Controls:
-        """The numbers of controls.csv."""
-        return controls.Controls(self.findings, self.table("controls"))
+        """What the controls of the study reach."""
+        return controls.Controls(self.findings)
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of summary.csv, effects.csv and comparisons.csv, and calibration slopes, by their ids."""
-        tables = (self.table(name) for name in ("summary", "effects", "comparisons", "calibration"))
-        return Findings(self.names, *tables)
+        """The numbers of the study by their ids, from numbers.parquet. Raises UserError where it cannot be read."""
+        self.require(self.files.numbers)
+        return Findings(self.names, Numbers.read(self.files.numbers, AGAIN))
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from . import estimates, predictions
 from .clusters import Clusters, clusters
 from .conditions import CONDITION, Condition
 from .names import IDS, Names
+from .numbers import Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples
 
 MOST = 12
@@ -26,22 +27,21 @@ COLUMNS = [
 ]
 
 
-def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return subgroups.csv: the headline metric of each group of test images of a role, over all its sites.
 
     There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. An
     empty group holds the images without a value. `n` counts images, and `clusters` what is resampled as a whole:
     patients, source images, or single images where these are unknown. `mean` and `std` are over `seeds`; `low` and
-    `high` are the 95% interval over clusters and trainings. Raises UserError for a column that the data do not have.
+    `high` are the 95% interval over clusters and trainings.
     """
-    rows = [
-        row
-        for condition in (names.conditions.values() if names.plan.study.subgroups else ())
-        for row in _of_condition(predicted, condition, samples(condition.run.data.id))
-    ]
-    return names.described(pd.DataFrame(rows, columns=[c for c in COLUMNS if c not in (*CONDITION, *INFERENCE)]))[
-        COLUMNS
-    ]
+    return names.described(numbers.view("subgroup").rename(columns={"patients": "clusters"}))[COLUMNS]
+
+
+def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row]:
+    """Yield the numbers of subgroups.csv (see `table`). Raises UserError for a column that the data do not have."""
+    for condition in names.conditions.values() if names.plan.study.subgroups else ():
+        yield from _of_condition(predicted, condition, samples(condition.run.data.id))
 
 
 def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
@@ -86,9 +86,8 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
                     parts = [(n, t[(t["role"] == role) & (t["sample"].map(group) == name)]) for n, t in trainings]
                     if not all(len(part) for _, part in parts):
                         continue
-                    found = _score(metric, parts, people)
-                    ids = {"condition_id": condition.id, "inference_id": key}
-                    yield {**ids, "column": column, "group": name, "role": role, "metric": metric.name, **found}
+                    ids = {"condition_id": condition.id, "inference_id": key, "metric": metric.name, "role": role}
+                    yield _score(metric, parts, people) | ids | {"column": column, "group": name}
 
 
 def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
@@ -104,6 +103,4 @@ def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Cluste
         tested |= set(cluster)
         trainings.append(estimates.of_metric(metric, label, probability, cluster, people.group(""), seed))
     score = estimates.over_trainings(trainings)
-    low, high, *_ = score.bounded(metric.ends)
-    counts = {"n": len(first), "clusters": len(tested)}
-    return {**counts, "mean": score.mean, "std": score.std, "seeds": len(parts), "low": low, "high": high}
+    return row("subgroup", score, metric.ends) | {"n": len(first), "patients": len(tested)}

@@ -12,15 +12,7 @@ NAN = float("nan")
 
 
 class Value(NamedTuple):
-    """A mean over seeds with its spread and its 95% interval.
-
-    `low` and `high` hold patients and trainings; `low_patients` and `high_patients`, of levels, gaps and gains, hold
-    patients alone. `chance` is the score of a guess, and `majority` that of
-    always giving the commonest class of the site. `patients` counts those tested, `rarer` those of the rarer class, and
-    `se` is the standard error over patients. The one-sided p that a loss is at most the margin is `p_margin`, that a
-    site is no worse than the mean of the external ones `p_worse`, that a score is at chance or above `p_chance`, and
-    that a slope is 0 or more `p_reversed`.
-    """
+    """A number of a study with its spread and its intervals: the columns of `numbers.SCHEMA` that are no keys."""
 
     mean: float = NAN
     std: float = NAN
@@ -37,15 +29,31 @@ class Value(NamedTuple):
     patients: float = NAN
     se: float = NAN
     rarer: float = NAN
-    p_margin: float = NAN
-    p_worse: float = NAN
-    p_chance: float = NAN
-    p_reversed: float = NAN
+    p: float = NAN
+    p_holm: float = NAN
+    family: float = NAN
+    tested: bool = False
+    low_trainings: float = NAN
+    high_trainings: float = NAN
+    same_sign: int = 0
+    sign_flip_seeds: float = NAN
+    smallest_seeds: float = NAN
+    sites: float = NAN
+    sign_flip_sites: float = NAN
+    smallest_sites: float = NAN
+    probability: float = NAN
 
     @property
     def known(self) -> bool:
         """True where there is a mean."""
         return not math.isnan(self.mean)
+
+    def turned(self) -> Value:
+        """Return the value times -1: the difference of B from A, where this is that of A from B."""
+        ends = ((f"low{over}", f"high{over}") for over in ("", "_patients", "_trainings"))
+        pairs = (*ends, ("mean", "mean"), ("chance", "chance"), ("majority", "majority"))
+        # The upper end of the interval of a difference is the lower end of that of its opposite.
+        return self._replace(**{new: -getattr(self, old) for pair in pairs for new, old in (pair, pair[::-1])})
 
 
 class Recovered(NamedTuple):

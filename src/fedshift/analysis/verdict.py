@@ -189,11 +189,9 @@ def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> t
     places, p = list[str](), list[float]()
     for one in findings.alike(condition):
         for role, site in one.sites():
-            found = [
-                findings.value(one, role, site, key, name).p_chance for name in UNMOVED if name in findings.metrics
-            ]
+            found = [findings.value(one, role, site, key, name).p for name in UNMOVED if name in findings.metrics]
             if has_slope:
-                found.append(findings.slope(one, role, site, key).p_reversed)
+                found.append(findings.slope(one, role, site, key).p)
             places += [site] * len(found)
             p += found
     adjusted = multiple.holm(np.nan_to_num(p, nan=1.0))

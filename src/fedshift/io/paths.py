@@ -188,6 +188,11 @@ class StudyFiles(_Files):
         return self.folder / "summary.csv"
 
     @property
+    def numbers(self) -> Path:
+        """Every mean, difference and slope with its intervals, in one table. Written by `fedshift report`."""
+        return self.folder / "numbers.parquet"
+
+    @property
     def headline(self) -> Path:
         """The outcome in a few numbers, for the index of all studies. Written by `fedshift report`."""
         return self.folder / "headline.json"
@@ -200,7 +205,7 @@ class StudyFiles(_Files):
     def summarised(self) -> tuple[Path, ...]:
         """The tables of a study: for programs (see `result_tables`), and for people."""
         people = (self.table(name, form) for name in TABLES for form in FORMS)
-        return *(self.result(table.name) for table in SUMMARISED), *people
+        return self.numbers, *(self.result(table.name) for table in SUMMARISED), *people
 
     @property
     def reported(self) -> tuple[Path, ...]:

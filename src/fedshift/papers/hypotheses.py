@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.errors import UserError, did_you_mean
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
     from ..analysis.effects import Estimates
     from ..analysis.estimates import Estimate
-    from ..metrics import Metric
+    from ..analysis.names import Names
+    from ..analysis.numbers import Numbers, Row
     from ..study.hypothesis import Hypothesis, Sites
     from ..study.plan import Plan
 COLUMNS = [
@@ -106,7 +108,40 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
     return [by_site[site] for site in sites]
 
 
-def table(study: Estimates) -> pd.DataFrame:
+def rows(study: Estimates) -> Iterator[Row]:
+    """Yield the numbers of hypotheses.csv (see `table`); none of a hypothesis of which a side has no score."""
+    from ..analysis import estimates
+    from ..analysis.largest import Without
+    from ..analysis.numbers import row
+
+    plan = study.names.plan
+    metric = study.metrics[plan.study.headline]
+    for without in _fewer(plan):
+        scores: Scores = Without(study, without) if without else study
+        for number in range(len(plan.study.hypotheses)):
+            both = sides(plan, number)
+            levels = [level for side in both or () if (level := side.estimate(scores, metric.name)) is not None]
+            if both and len(levels) == len(both):
+                difference = estimates.minus(*(levels if metric.higher_is_better else reversed(levels)))
+                yield row("hypothesis", difference, metric.ends, True, **_about(plan, number, both, without))
+
+
+def _fewer(plan: Plan) -> dict[int, None]:
+    """Return how many of the largest patients are left out at each site: none, and as many as the study says."""
+    return dict.fromkeys((0, plan.study.without_largest or 0))
+
+
+def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> dict[str, str]:
+    """Return the columns that name the number of a hypothesis (see `analysis.numbers.Key`)."""
+    first, second = (side.cells[0] for side in both)
+    return {
+        **{"metric": plan.study.headline, "column": str(without), "group": str(number + 1)},
+        **{"condition_id": first.condition.id, "inference_id": first.inference},
+        **{"than_condition_id": second.condition.id, "than_inference_id": second.inference},
+    }
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return hypotheses.csv: the difference that each hypothesis is about, with its interval and the answer.
 
     Where the study asks for it, there is a second row of each, without the patients with most samples of each site.
@@ -115,23 +150,16 @@ def table(study: Estimates) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from ..analysis.largest import Without
-
-    plan = study.names.plan
-    scores: dict[int, Scores] = {0: study}
-    if plan.study.without_largest:
-        scores[plan.study.without_largest] = Without(study, plan.study.without_largest)
+    plan = names.plan
     rows = [
-        _row(plan, number, study.metrics[plan.study.headline], found) | {"without": without}
-        for without, found in scores.items()
+        _row(plan, number, numbers, without) | {"without": without}
+        for without in _fewer(plan)
         for number in range(len(plan.study.hypotheses))
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, Any]:
-    from ..analysis import estimates
-
+def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, Any]:
     hypothesis = plan.study.hypotheses[number]
     row: dict[str, Any] = {
         "study": plan.name,
@@ -143,27 +171,13 @@ def _row(plan: Plan, number: int, metric: Metric, scores: Scores) -> dict[str, A
     both = sides(plan, number)
     if both is None:
         return row | {"answer": NOT_RUN, "reason": "the study does not run it at this scale"}
-    first, second = both
-    row |= {"condition_id": first.cells[0].condition.id, "inference_id": first.cells[0].inference}
-    row |= {"than_condition_id": second.cells[0].condition.id, "than_inference_id": second.cells[0].inference}
-    row |= {"at": first.sites, "than_at": second.sites}
-    levels = [side.estimate(scores, metric.name) for side in both]
-    if levels[0] is None or levels[1] is None:
+    about = _about(plan, number, both, without)
+    row |= about | {"at": both[0].sites, "than_at": both[1].sites}
+    value = numbers.known("hypothesis", **about)
+    if value is None:
         return row | {"answer": NOT_RUN, "reason": "a side has no score at one of its sites"}
-    if not metric.higher_is_better:
-        levels.reverse()
-    difference = estimates.minus(levels[0], levels[1])
-    bounds = difference.bounded(metric.ends, difference=True)
-    answer, reason = judged(hypothesis, bounds.low, bounds.high, len(difference.values))
-    return row | {
-        "answer": answer,
-        "reason": reason,
-        "mean": difference.mean,
-        "std": difference.std,
-        "seeds": len(difference.values),
-        "patients": difference.patients,
-        **bounds._asdict(),
-    }
+    answer, reason = judged(hypothesis, value.low, value.high, value.seeds)
+    return row | {"answer": answer, "reason": reason} | value._asdict()
 
 
 def judged(hypothesis: Hypothesis, low: float, high: float, trainings: int) -> tuple[str, str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import pandas as pd
-
-from ..analysis.calibration import BINS, NUMBERS, TOP_LABEL
+from ..analysis.calibration import BINS, NUMBERS
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, Value, listed
@@ -33,44 +31,36 @@ EXPLANATION = (
     "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
 )
 """How the columns are read."""
-_KEY = ["condition_id", "inference_id", "role", "site", "quantity"]
-
-Values = dict[tuple[str, ...], Value]
-"""The values of calibration.csv by `_KEY`."""
 
 
-def section(findings: Findings, rows: pd.DataFrame, unit: str = "patients") -> Section | None:
-    """Return the section from the rows of calibration.csv; None where nothing was measured."""
-    numbers = rows[rows["quantity"].isin(NUMBERS)]
-    if numbers.empty:
+def section(findings: Findings, unit: str = "patients") -> Section | None:
+    """Return the section of the page; None where nothing was measured."""
+    if not findings.numbers.of(*NUMBERS):
         return None
-    keys = numbers[_KEY].itertuples(index=False, name=None)
-    columns = numbers[["mean", "std", "seeds", "low", "high"]].itertuples(index=False)
-    values = {key: Value(*row) for key, row in zip(keys, columns, strict=True)}
-    tables = [table for table in (_table(findings, c, values, unit) for c in findings.conditions) if table.rows]
-    predicted = str(numbers["of"].iloc[0])
-    named = {TOP_LABEL: "the most probable class"}.get(predicted, f"class {predicted}")
-    question = f"Can the probability of {named} be taken at its word? {_sentence(findings, rows, values)}"
+    tables = [table for table in (_table(findings, condition, unit) for condition in findings.conditions) if table.rows]
+    classes = findings.plan.study.dataset.classes
+    named = f"class {classes[1]}" if len(classes) == 2 else "the most probable class"
+    question = f"Can the probability of {named} be taken at its word? {_sentence(findings)}"
     blocks = [question.rstrip(), *further(tables), Fold("How to read these columns", EXPLANATION)]
     return Section("calibration", "Calibration", blocks, short="Calibration")
 
 
-def _table(findings: Findings, condition: Condition, values: Values, unit: str) -> PageTable:
+def _table(findings: Findings, condition: Condition, unit: str) -> PageTable:
     """Return the table of one condition with the intervals below its cells."""
     rows = []
     bounded = list[Value]()
     for role, site, name in _places(condition):
         for key in condition.inferences:
-            place = condition.id, key, role, site
-            if (*place, NUMBERS[0]) not in values:
+            place = "", condition.id, key, role, site
+            if findings.numbers.known(NUMBERS[0], *place) is None:
                 continue
-            measured = {quantity: values.get((*place, quantity), Value()) for quantity in NUMBERS}
+            measured = {quantity: findings.numbers.find(quantity, *place) for quantity in NUMBERS}
             bounded += [value for value in measured.values() if not math.isnan(value.low)]
             cells = [_cell(quantity, value) for quantity, value in measured.items()]
             rows.append([PageCell(name), PageCell(role), PageCell(findings.name(key)), *cells])
     caption = f"{findings.full(condition)}. Calibration: mean over trainings"
     if bounded:
-        caption += f"; beneath, 95% intervals {over(bounded[0], unit)}"
+        caption += f"; beneath, 95% intervals {over(Value(seeds=bounded[0].seeds), unit)}"
     return PageTable(caption, (*HEADER, *ERRORS), rows, 3)
 
 
@@ -97,17 +87,14 @@ def _signed(x: float, digits: int) -> str:
     return f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def misjudged(findings: Findings, rows: pd.DataFrame, condition: Condition) -> dict[str, Value]:
+def misjudged(findings: Findings, condition: Condition) -> dict[str, Value]:
     """Return observed / expected of the external sites at which it is surely not 1."""
-    key = findings.level_inference(condition)
-    chosen = rows[
-        (rows["quantity"] == "observed_expected")
-        & (rows["condition_id"] == condition.id)
-        & (rows["inference_id"] == key)
-        & (rows["role"] == "external")
-    ]
-    numbers = chosen[["mean", "std", "seeds", "low", "high"]].itertuples(index=False)
-    values = dict(zip(chosen["site"].astype(str), (Value(*row) for row in numbers), strict=True))
+    about = condition.id, findings.level_inference(condition), "external"
+    values = {
+        key.site: value
+        for key, value in findings.numbers.of("observed_expected").items()
+        if (key.condition_id, key.inference_id, key.role) == about
+    }
     return {site: value for site, value in values.items() if value.high < 1 or value.low > 1}
 
 
@@ -116,17 +103,17 @@ def of_hundred(value: Value) -> str:
     return f"{100 * value.mean:.0f} where 100 are expected ({100 * value.low:.0f} to {100 * value.high:.0f})"
 
 
-def _sentence(findings: Findings, rows: pd.DataFrame, values: Values) -> str:
+def _sentence(findings: Findings) -> str:
     """Return at which external sites the probabilities of the first condition are surely too high, low or extreme."""
     condition = findings.conditions[0]
     key = findings.level_inference(condition)
-    slopes = {s: values.get((condition.id, key, "external", s, "slope"), Value()) for s in condition.partition.external}
+    slopes = {site: findings.slope(condition, "external", site, key) for site in condition.partition.external}
     if not slopes:
         return ""
     # of three classes and more, no exchange of two of them follows from it
     exchanged = len(findings.plan.study.dataset.classes) == 2
     question = ": are the labels coded the other way round?" if exchanged else ""
-    ratios = misjudged(findings, rows, condition)
+    ratios = misjudged(findings, condition)
     level = {
         "too high": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.high < 1],
         "too low": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.low > 1],

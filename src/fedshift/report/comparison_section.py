@@ -11,7 +11,7 @@ from ..analysis.comparisons import Entry
 from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
 from ..analysis.findings import Findings
 from ..analysis.table import Table
-from ..analysis.values import DASH, NAN, Value, between, inner, listed, spread
+from ..analysis.values import DASH, NAN, between, inner, listed, spread
 from .html import Block, Claim, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
@@ -94,10 +94,10 @@ def _listed(findings: Findings, members: list[Contrast]) -> str:
 
 def _p(contrast: Contrast) -> str:
     """Return the p adjusted for its family; empty where there is none."""
-    if math.isnan(contrast.numbers.p_holm):
+    if math.isnan(contrast.value.p_holm):
         return ""
-    kind = "" if contrast.numbers.tested else "exploratory, "
-    return f", {kind}Holm p {p_value(contrast.numbers.p_holm)}"
+    kind = "" if contrast.value.tested else "exploratory, "
+    return f", {kind}Holm p {p_value(contrast.value.p_holm)}"
 
 
 def p_value(p: float) -> str:
@@ -112,7 +112,7 @@ def p_value(p: float) -> str:
 def pair(findings: Findings, contrast: Contrast, unit: str) -> str:
     """Return a sentence about two conditions, the better one first."""
     if contrast.value.mean < 0:
-        value = _negative(contrast.value)
+        value = contrast.value.turned()
         contrast = replace(contrast, first=contrast.second, second=contrast.first, value=value)
     first = title(findings, contrast.first)
     second = title(findings, contrast.second)
@@ -173,25 +173,21 @@ def table(findings: Findings, unit: str = "patients") -> Table:
         rows.append((best, DASH, spread(standing.level, metric), *[DASH] * 4, BEST if alone else "best mean"))
         for contrast in standing.others:
             mean = spread(findings.level(contrast.second, role), metric)
-            numbers = _difference(findings, replace(contrast, value=_negative(contrast.value)))
+            numbers = _difference(findings, replace(contrast, value=contrast.value.turned()))
             rows.append((title(findings, contrast.second), best, mean, *numbers, _conclusion(contrast)))
     shown = [*primary, *(contrast for standing in standings for contrast in standing.others)]
     header = ("Condition", "Compared with", "Mean", "Difference", "95% interval", "p", "Holm p", "Conclusion")
     return Table(_caption(findings, shown, unit), header, tuple(rows), 2)
 
 
-def _negative(value: Value) -> Value:
-    return value._replace(mean=-value.mean, low=-value.high, high=-value.low)
-
-
 def _difference(findings: Findings, contrast: Contrast) -> tuple[str, str, str, str]:
     """Return, as text, a difference, its interval, its p-value, and the p-value adjusted for all comparisons."""
-    numbers = contrast.numbers
+    value = contrast.value
     metric = findings.headline
     # a bare p, without one that is adjusted, would invite conclusions
-    p = NAN if math.isnan(numbers.p_holm) else numbers.p
-    shown = spread(contrast.value, metric, sign=True), between(contrast.value, metric, sign=True)
-    return *shown, p_value(p), p_value(numbers.p_holm)
+    p = NAN if math.isnan(value.p_holm) else value.p
+    shown = spread(value, metric, sign=True), between(value, metric, sign=True)
+    return *shown, p_value(p), p_value(value.p_holm)
 
 
 def _conclusion(contrast: Contrast) -> str:
@@ -199,7 +195,7 @@ def _conclusion(contrast: Contrast) -> str:
         return _CONCLUSIONS[contrast.outcome]
     if contrast.value.mean < 0:
         return "better than the best federated condition (a control)"
-    return WORSE if contrast.numbers.tested else f"{WORSE} (exploratory)"
+    return WORSE if contrast.value.tested else f"{WORSE} (exploratory)"
 
 
 def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
@@ -209,22 +205,22 @@ def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
     caption = f"{heading(metric)}, mean over {role} sites"
     if not shown:
         return caption
-    numbers = shown[0].numbers
+    value = shown[0].value
     caption += f", and the paired difference (same seeds, same {unit})"
     if not metric.higher_is_better:
         caption += ", turned so that more is better"
-    caption += f", {over(shown[0].value, unit)}"
-    families = {c.numbers.tested: int(c.numbers.family) for c in shown if not math.isnan(c.numbers.family)}
+    caption += f", {over(value, unit)}"
+    families = {c.value.tested: int(c.value.family) for c in shown if not math.isnan(c.value.family)}
     kinds = {True: ("pair", " of conditions"), False: ("exploratory pair", "")}
     if findings.plan.study.primary:
         kinds[True] = ("declared comparison", "")
     pairs = [f"{n} {noun(n, kinds[tested][0])}{kinds[tested][1]}" for tested, n in families.items()]
     if pairs:
         caption += f". Holm p: adjusted for {' and, by themselves, for '.join(pairs)}"
-    if not math.isnan(numbers.smallest_seeds):
-        caption += f". Sign flips of {_trainings(numbers.seeds)} cannot give a p below {numbers.smallest_seeds:.2g}"
-        if not math.isnan(numbers.smallest_sites):
-            caption += f", and those of {_sites(int(numbers.sites), role)} none below {numbers.smallest_sites:.2g}"
+    if not math.isnan(value.smallest_seeds):
+        caption += f". Sign flips of {_trainings(value.seeds)} cannot give a p below {value.smallest_seeds:.2g}"
+        if not math.isnan(value.smallest_sites):
+            caption += f", and those of {_sites(int(value.sites), role)} none below {value.smallest_sites:.2g}"
         caption += "; the p of the table is that of a t test"
     if len(shown) > 1:
         caption += f". The best was chosen by the same numbers, so its {inner(metric)} flatters it"
@@ -239,7 +235,7 @@ def by_site(findings: Findings, unit: str = "patients") -> Table:
     for contrast in (contrast for standing in standings for contrast in standing.others):
         for site, value in contrast.sites.items():
             # contrasts are the best minus the other; the table says how far the other is from the best
-            cells = spread(_negative(value), metric, sign=True), between(_negative(value), metric, sign=True)
+            cells = spread(value.turned(), metric, sign=True), between(value.turned(), metric, sign=True)
             rows.append((title(findings, contrast.second), site, f"{value.patients:.0f}", *cells))
     best = listed(list(dict.fromkeys(title(findings, standing.best) for standing in standings)))
     caption = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..analysis.calibration import NUMBERS
 from ..analysis.conditions import ALL, Condition
 from ..analysis.findings import Findings
 from ..analysis.operating_point import (
@@ -79,7 +80,6 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
     """
     findings, points = results.findings, results.operating_points
     key = findings.level_inference(condition)
-    calibration = results.table("calibration")
     home = points.get((condition.id, key, VALIDATION, ALL))
     outside = {site: points.get((condition.id, key, "external", site)) for site in condition.partition.external}
     wrong = []
@@ -91,9 +91,9 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
             if there.high < before:
                 rates = (number(x, metric_named(RATE)) for x in (there.mean, before))
                 wrong.append("{} at {} is {} %, at home {} %".format(name, site, *rates))
-    for site, value in misjudged(findings, calibration, condition).items():
+    for site, value in misjudged(findings, condition).items():
         wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
-    if not condition.partition.external or (calibration.empty and not any(outside.values())):
+    if not condition.partition.external or (not findings.numbers.of(*NUMBERS) and not any(outside.values())):
         return None
     more = f"; {len(wrong) - 1} more" if len(wrong) > 1 else ""
     detail = wrong[0] + more if wrong else ""

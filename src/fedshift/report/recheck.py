@@ -218,6 +218,6 @@ def _alike(file: Path, right: Path) -> bool:
         if file.read_bytes() == right.read_bytes():
             return True
     try:
-        return file.suffix == ".csv" and _same(read_table(file), read_table(right))
+        return file.suffix in (".csv", ".parquet") and _same(read_table(file), read_table(right))
     except UserError:
         return False

@@ -345,7 +345,7 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _published,
     _cohort,
     lambda report: operating_point_section.section(report.results, report.unit),
-    lambda report: calibration_section.section(report.findings, report.results.table("calibration"), report.unit),
+    lambda report: calibration_section.section(report.findings, report.unit),
     lambda report: new_hospital.section(report.findings, report.nouns),
     _comparison,
     _subgroups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections import defaultdict
 
 from ..analysis import subgroups
 from ..analysis.conditions import Condition
@@ -24,26 +24,26 @@ MEANING = (
 
 def tables(results: StudyResults, unit: str) -> dict[str, Table]:
     """Return a table for each subgroup of the study, by its column."""
-    rows = results.table("subgroups")
-    return {name: _table(results, name, rows[rows["column"] == name], unit) for name in results.plan.study.subgroups}
+    return {name: _table(results, name, unit) for name in results.plan.study.subgroups}
 
 
-def _table(results: StudyResults, column: str, rows: pd.DataFrame, unit: str) -> Table:
+def _table(results: StudyResults, column: str, unit: str) -> Table:
     findings = results.findings
     metric = results.findings.headline
     wanted = {key for condition in findings.conditions for key in shown(findings, condition)}
     keys = [key for key in findings.keys if key in wanted]
+    rows: dict[tuple[str, str, str], dict[str, Value]] = defaultdict(dict)
+    for about, value in findings.numbers.of("subgroup").items():
+        if about.column == column:
+            rows[about.condition_id, about.group, about.role][about.inference_id] = value
     cells = []
-    # rows of one group stand together, one row for each inference
-    for (id_, group, role), part in rows.groupby(["condition_id", "group", "role"], sort=False):
-        numbers = part[["mean", "std", "seeds", "low", "high"]].itertuples(index=False, name=None)
-        values = dict(zip(part["inference_id"], (Value(*row) for row in numbers), strict=True))
-        first = part.iloc[0]
+    for (id_, group, role), values in rows.items():
+        first = next(iter(values.values()))
         why = "no interval"
-        if first["clusters"] < FEWEST:
+        if first.patients < FEWEST:
             why = f"too few {unit} for an interval"
-        row = [str(group) or NOT_STATED, str(role), findings.full(results.names.conditions[str(id_)])]
-        row += [f"{first['n']:,}", f"{first['clusters']:,}"]
+        row = [group or NOT_STATED, role, findings.full(results.names.conditions[id_])]
+        row += [f"{first.n:,}", f"{first.patients:,}"]
         for key in keys:
             value = values.get(key, Value())
             text = f"{spread(value, metric)} ({bounds(value, metric, otherwise=why)})"
@@ -52,7 +52,8 @@ def _table(results: StudyResults, column: str, rows: pd.DataFrame, unit: str) ->
     # where no patient is known, source images may be resampled in the place of images
     column_of_units = "Resampled" if unit == "images" else unit.capitalize()
     header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
-    over = resampled(int(rows["seeds"].max()) if len(rows) else 1, unit)
+    trainings = [value.seeds for values in rows.values() for value in values.values()]
+    over = resampled(max(trainings, default=1), unit)
     return Table(_caption(results, column, unit, over), header, tuple(cells), 3)
 
 

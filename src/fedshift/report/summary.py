@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,12 +18,13 @@ from ..analysis.conditions import CONDITION
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
-from ..analysis.names import IDS, LEVELS
+from ..analysis.names import IDS, LEVELS, Names
+from ..analysis.numbers import Numbers, Row
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.reference import PLACE
 from ..analysis.results import PACKAGE, StudyResults
 from ..analysis.table import save
-from ..io.result_tables import RESULT_TABLES, SUMMARISED
+from ..io.result_tables import SUMMARISED, ResultTable
 from ..io.tables import write_table
 from ..papers import primary, published_values
 from ..papers.quantities import Values
@@ -39,27 +42,34 @@ def summarise(results: StudyResults) -> Path:
     """Write the tables of a study: for programs (see `result_tables`), and for people. Returns summary.csv."""
     inputs = Inputs(results)
     files = results.files
-    for declared in SUMMARISED:
-        write_table(files.result(declared.name), inputs.made(declared.name))
-    findings = inputs.findings
-    tables.write(files, findings, Controls(findings, inputs.made("controls")))
-    save(files, "comparison", published_values.whole(inputs.made("comparison")))
+    write_table(files.numbers, inputs.numbers.frame)
+    made = {declared.name: inputs.asked(declared, "table") for declared in SUMMARISED}
+    for name, table in made.items():
+        write_table(files.result(name), table)
+    findings = Findings(inputs.names, inputs.numbers)
+    tables.write(files, findings, Controls(findings))
+    save(files, "comparison", published_values.whole(made["comparison"]))
     return files.summary
 
 
-def table(study: Estimates, words: Words, reference: pd.DataFrame) -> pd.DataFrame:
+def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Row]:
+    """Yield the numbers of summary.csv (see `table`): those of the quantity `score`."""
+    summary = _over_seeds(study.scores).join(published_values.published(words)).join(reference, on=PLACE)
+    yield from (effects.at_site(study, level) | found for level, found in summary.to_dict("index").items())
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return summary.csv.
 
     The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
     (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
-    `high` are the 95% interval of the mean score over `patients` (see `estimates`). `effects.at_sites` describes
-    `rarer`, `se` and `p_chance`. `published` and `published_std` are the printed values (see `published_values`), in
-    the unit of the mean. `chance` and `majority` are the scores of a model without knowledge (see `reference`).
+    `high` are the 95% interval of the mean score over `patients` (see `estimates`), `rarer` counts those of the rarer
+    class, and `se` is over patients alone. `p_chance` is the one-sided p that the score is at chance or above, of
+    metrics whose chance prevalence does not move. `published` and `published_std` are the printed values (see
+    `published_values`), in the unit of the mean. `chance` and `majority` are the scores of a model without knowledge
+    (see `reference`).
     """
-    summary = _over_seeds(study.scores).join(published_values.published(words))
-    summary = summary.join(effects.at_sites(study)).reset_index()
-    summary = summary.join(reference, on=PLACE)
-    return study.names.described(summary.assign(study=study.names.plan.name))[COLUMNS]
+    return names.described(numbers.view("score").assign(study=names.plan.name, p_chance=lambda t: t["p"]))[COLUMNS]
 
 
 class Inputs:
@@ -78,7 +88,6 @@ class Inputs:
         self.samples = self.results.samples
         self.words = Words(results.plan)
         self.values = Values(self.results)
-        self._made: dict[str, pd.DataFrame] = {}
 
     @functools.cached_property
     def study(self) -> Estimates:
@@ -91,9 +100,9 @@ class Inputs:
         return blind.table(self.predicted, self.samples)
 
     @functools.cached_property
-    def findings(self) -> Findings:
-        """The numbers of summary.csv, effects.csv and comparisons.csv by their ids."""
-        return Findings(self.names, *(self.made(name) for name in ("summary", "effects", "comparisons")))
+    def numbers(self) -> Numbers:
+        """The numbers of all tables."""
+        return Numbers(row for declared in SUMMARISED for row in self.asked(declared, "rows") or ())
 
     @functools.cached_property
     def declared(self) -> list[tuple[Entry, Entry]]:
@@ -104,13 +113,15 @@ class Inputs:
         ]
         return list(dict.fromkeys((first, second) for first, second in pairs))
 
-    def made(self, name: str) -> pd.DataFrame:
-        """Return a table by its name in `result_tables`. Its worker gets the attributes that its parameters name."""
-        if name not in self._made:
-            worker = importlib.import_module(f"{PACKAGE}.{RESULT_TABLES[name].worker}").table
-            needs = {parameter: getattr(self, parameter) for parameter in inspect.signature(worker).parameters}
-            self._made[name] = worker(**needs)
-        return self._made[name]
+    def asked(self, declared: ResultTable, name: str) -> Any:
+        """Return what a function of a table's worker returns, which gets the attributes that its parameters name.
+
+        None where the worker has no function of this name.
+        """
+        worker = getattr(importlib.import_module(f"{PACKAGE}.{declared.worker}"), name, None)
+        if worker is None:
+            return None
+        return worker(**{parameter: getattr(self, parameter) for parameter in inspect.signature(worker).parameters})
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
