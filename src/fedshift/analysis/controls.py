@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -83,7 +84,7 @@ def rows(study: Estimates) -> Iterator[Row]:
             for key in condition.inferences:
                 if plan.inferences[key].uses_labels:
                     continue
-                ids = {"condition_id": condition.id, "inference_id": key}
+                ids: dict[str, Any] = {"condition_id": condition.id, "inference_id": key}
                 gains = _differences(study, condition, key, headline, by_site, at_sites)
                 for role, estimate in _means(gains, partition, headline, study):
                     differences[condition.family, key, role].append(estimate)
@@ -185,7 +186,7 @@ def _differences(
 
 
 def _row(
-    quantity: str, partition: str, role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0, **ids: str
+    quantity: str, partition: str, role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0, **ids: Any
 ) -> Row:
     about = {"partition": partition, "role": role, "site": site, "metric": metric.name, "n": n, **ids}
     return row(f"{OF_CONTROL}{quantity}", estimate, metric.ends, quantity != "level", **about)

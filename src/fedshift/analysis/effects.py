@@ -323,7 +323,8 @@ def at_site(study: Estimates, level: Level) -> dict[str, Any]:
     Its `p` is that the score is at chance or above, of metrics whose chance prevalence does not move.
     """
     metric, estimate = study.metrics[level[-1]], study.sites[level]
-    found = row("score", estimate, metric.ends, **dict(zip(LEVELS, level, strict=True)))
+    about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
+    found = row("score", estimate, metric.ends, **about)
     if not metric.has_interval:
         found |= {"patients": np.nan, "rarer": np.nan}
     if metric.name in UNMOVED:
@@ -339,7 +340,7 @@ def rows(study: Estimates) -> Iterator[Row]:
     it is no worse, and that of a loss is that no more than the margin is lost; both are one-sided.
     """
     for level, quantity, estimate in study.effects():
-        about = dict(zip(LEVELS, level, strict=True))
+        about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
         metric = study.metrics[level[-1]]
         p = np.nan
         if quantity == "loss":

@@ -55,7 +55,8 @@ def summarise(results: StudyResults) -> Path:
 def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Row]:
     """Yield the numbers of summary.csv (see `table`): those of the quantity `score`."""
     summary = _over_seeds(study.scores).join(published_values.published(words)).join(reference, on=PLACE)
-    yield from (effects.at_site(study, level) | found for level, found in summary.to_dict("index").items())
+    for level, found in zip(summary.index, summary.to_dict("records"), strict=True):
+        yield effects.at_site(study, level) | {str(name): value for name, value in found.items()}
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
