@@ -74,10 +74,13 @@ def test_a_hook_that_is_overridden_takes_effect_on_networks_of_any_size(norm: st
     assert not any(torch.equal(moved[name], weight) for name, weight in weights.items())
 
 
-@pytest.mark.parametrize("name", [name for name, cls in discover("algorithm").items() if len(cls.policies) > 1])
+ALGORITHMS: dict[str, type[Algorithm]] = discover("algorithm")  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("name", [name for name, cls in ALGORITHMS.items() if len(cls.policies) > 1])
 def test_without_batch_norm_all_policies_are_one(name: str) -> None:
     """So the contract tries other networks under the first policy alone."""
-    cls, training = discover("algorithm")[name], LAST | {"rounds": 2}
+    cls, training = ALGORITHMS[name], LAST | {"rounds": 2}
     first, *others = [networks(federation(cls, bn, "group norm", training=training)) for bn in cls.policies]
     assert all(alike(first, other) for other in others)
 

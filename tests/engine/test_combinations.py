@@ -26,7 +26,7 @@ def of_day(day: int) -> list[Combination]:
     """One possible combination of each algorithm with each add-on."""
     chosen = []
     for row, algorithm in enumerate(sorted({c.algorithm for c in POSSIBLE})):
-        policies = ALGORITHMS[algorithm].policies
+        policies = [c.bn for c in POSSIBLE if (c.algorithm, c.addon) == (algorithm, None)]
         chosen += [Combination(algorithm, policies[(day + row + k) % len(policies)], a) for k, a in enumerate(ADDONS)]
     return chosen
 

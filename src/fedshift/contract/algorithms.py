@@ -30,8 +30,8 @@ from .hooks import watched
 
 SETTINGS = {"rounds": 3, "batch_size": 8, "lr": 0.02}
 """Settings with which the three clients take two, three and one steps in a round."""
-LAST = SETTINGS | {"select": "last"}
-"""Settings whose result shows what the last round does."""
+LAST = SETTINGS | {"local_epochs": 2, "select": "last"}
+"""Settings whose result shows what the last round does, of enough steps that clients disagree, as FedExP needs it."""
 WEIGHTED = LAST | {"class_weights": [1.0, 3.0, 0.5]}
 IGNORES_WEIGHTS = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
 SHORT: dict[str, dict[str, Any]] = {

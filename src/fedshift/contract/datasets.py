@@ -17,7 +17,11 @@ import pandas as pd
 from ..datasets import Dataset, SiteKind
 from .case import Case, made, require
 
-SMALL: dict[str, dict[str, Any]] = {"camelyon17": {"patches": 40}, "digits_five": {"images": 10}}
+SMALL: dict[str, dict[str, Any]] = {
+    "camelyon17": {"patches": 40},
+    "cifar10c": {"bases": 20},
+    "digits_five": {"images": 10},
+}
 """Settings of known datasets that make their miniatures small; others are drawn with their defaults."""
 MOST = 100
 """Images of a miniature that are read, about."""

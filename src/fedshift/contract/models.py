@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -25,20 +26,23 @@ SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
 OTHERS = ((3, 32, 48), (1, 28, 28))
 """Further inputs, of images that are not square and of one channel, which it takes or refuses."""
 Kind = type[Model]
+Shape = Callable[[], tuple[int, ...]]
+"""The shape of inputs on which a model is tested."""
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what models must satisfy."""
-    yield Case("it maps images to logits", partial(maps, cls))
+    """Yield what models must satisfy. All checks share the search for a shape, which builds the network."""
+    shape = functools.cache(partial(accepted, cls))
+    yield Case("it maps images to logits", partial(maps, cls, shape))
     for offered in (*SHAPES, *OTHERS):
         yield Case(
             f"it takes inputs of {offered}, or refuses them by UserError", partial(takes_or_refuses, cls, offered)
         )
-    yield Case("it answers each image alone, and leaves it as it is", partial(answers_alone, cls))
-    yield Case("its weights depend on the seed alone", partial(starts_from_the_seed, cls))
-    yield Case("a copy with the same state answers alike, and moves as a whole", partial(is_its_state, cls))
-    yield Case("each of its parameters has a gradient", partial(has_gradients, cls))
-    yield Case("all its batch norm stays at home under local", partial(batch_norm_stays, cls))
+    yield Case("it answers each image alone, and leaves it as it is", partial(answers_alone, cls, shape))
+    yield Case("its weights depend on the seed alone", partial(starts_from_the_seed, cls, shape))
+    yield Case("a copy with the same state answers alike, and moves as a whole", partial(is_its_state, cls, shape))
+    yield Case("each of its parameters has a gradient", partial(has_gradients, cls, shape))
+    yield Case("all its batch norm stays at home under local", partial(batch_norm_stays, cls, shape))
 
 
 def accepted(cls: Kind) -> tuple[int, ...]:
@@ -62,15 +66,14 @@ def _in_words(shape: tuple[int, ...]) -> Iterator[None]:
         raise Broken(f"inputs of shape {shape} end in {type(error).__name__}: {error}; {words}") from error
 
 
-def maps(cls: Kind) -> None:
+def maps(cls: Kind, shape: Shape) -> None:
     """Check the shape of the logits."""
-    shape = accepted(cls)
-    model = initialise(made(cls), shape, CLASSES, seed=0).eval()
-    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    model = initialise(made(cls), shape(), CLASSES, seed=0).eval()
+    x = torch.rand(2, *shape(), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logits = model(x)
     require(isinstance(logits, torch.Tensor), f"it returns a {type(logits).__name__}, and must return a tensor")
-    expected = (2, CLASSES, *shape[1:]) if _task(cls).has_masks else (2, CLASSES)
+    expected = (2, CLASSES, *shape()[1:]) if _task(cls).has_masks else (2, CLASSES)
     require(logits.shape == expected, f"two images give {tuple(logits.shape)} logits and not {expected}")
     require(not are_probabilities(logits), "it returns probabilities; return logits: losses and scores apply softmax")
 
@@ -85,25 +88,24 @@ def takes_or_refuses(cls: Kind, shape: tuple[int, ...]) -> None:
         require(found == (2, classes), words)
 
 
-def _opened(cls: Kind, seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
+def _opened(cls: Kind, shape: Shape, seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
     """Return the network in evaluation mode, and three inputs."""
-    shape = accepted(cls)
-    x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0)) - 0.5
-    return initialise(made(cls), shape, CLASSES, seed=seed).eval(), x
+    x = torch.rand(3, *shape(), generator=torch.Generator().manual_seed(0)) - 0.5
+    return initialise(made(cls), shape(), CLASSES, seed=seed).eval(), x
 
 
-def answers_alone(cls: Kind) -> None:
+def answers_alone(cls: Kind, shape: Shape) -> None:
     """Check that logits of an image depend on no other image, and that images are left as they are."""
-    model, x = _opened(cls)
+    model, x = _opened(cls, shape)
     before = x.clone()
     require_alone(model, x)
     require(torch.equal(x, before), "it changes its input; an operation in place on it needs a copy")
 
 
-def is_its_state(cls: Kind) -> None:
+def is_its_state(cls: Kind, shape: Shape) -> None:
     """Check that parameters and buffers are all that a network consists of."""
-    model, x = _opened(cls)
-    other = copy.deepcopy(_opened(cls, seed=1)[0])
+    model, x = _opened(cls, shape)
+    other = copy.deepcopy(_opened(cls, shape, seed=1)[0])
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         words = (
@@ -122,9 +124,9 @@ def is_its_state(cls: Kind) -> None:
     )
 
 
-def has_gradients(cls: Kind) -> None:
+def has_gradients(cls: Kind, shape: Shape) -> None:
     """Check that no parameter is left out of the forward pass: it would be sent, and counted, for nothing."""
-    model, x = _opened(cls)
+    model, x = _opened(cls, shape)
     with torch.random.fork_rng(devices=[]):  # dropout draws
         logits = model.train()(x)
     (logits * torch.rand(logits.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
@@ -132,17 +134,16 @@ def has_gradients(cls: Kind) -> None:
     require(not unused, f"these parameters take no part in the forward pass, and would travel for nothing: {unused}")
 
 
-def starts_from_the_seed(cls: Kind) -> None:
+def starts_from_the_seed(cls: Kind, shape: Shape) -> None:
     """Check that the same seed gives the same weights, another one others."""
-    shape = accepted(cls)
     plugin = made(cls)
-    weights = initialise(plugin, shape, CLASSES, seed=0).state_dict()
+    weights = initialise(plugin, shape(), CLASSES, seed=0).state_dict()
     # The global generator moves on; the weights must not depend on it.
     with torch.random.fork_rng(devices=[]):
         torch.rand(5)
-        changed = differing(initialise(plugin, shape, CLASSES, seed=0).state_dict(), weights)
+        changed = differing(initialise(plugin, shape(), CLASSES, seed=0).state_dict(), weights)
     require(not changed, f"the same seed gives other weights: {changed}")
-    different = differing(initialise(plugin, shape, CLASSES, seed=1).state_dict(), weights)
+    different = differing(initialise(plugin, shape(), CLASSES, seed=1).state_dict(), weights)
     require(bool(different), "another seed gives the same weights")
 
 
@@ -152,10 +153,9 @@ def _task(cls: Kind) -> Task:
     return task
 
 
-def batch_norm_stays(cls: Kind) -> None:
+def batch_norm_stays(cls: Kind, shape: Shape) -> None:
     """Check that tensors of batch norm are found by the type of their layers."""
-    shape = accepted(cls)
-    model = initialise(made(cls), shape, CLASSES, seed=0)
+    model = initialise(made(cls), shape(), CLASSES, seed=0)
     unknown = [
         type(layer).__name__
         for layer in model.modules()
@@ -170,7 +170,7 @@ def batch_norm_stays(cls: Kind) -> None:
         for leaf in layer.state_dict()
     }
     task = _task(cls)
-    y = torch.zeros(2, *shape[1:], dtype=torch.long) if task.has_masks else torch.arange(2)
+    y = torch.zeros(2, *shape()[1:], dtype=torch.long) if task.has_masks else torch.arange(2)
     specification = Specification.open(model, bn="local", task=task)
-    kept = set(Federation(specification, {"a": (torch.zeros(2, *shape), y)}).trainer.own_names)
+    kept = set(Federation(specification, {"a": (torch.zeros(2, *shape()), y)}).trainer.own_names)
     require(kept == expected, f"under bn local these tensors are wrong: {sorted(kept ^ expected)}")
