@@ -20,6 +20,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scored_study import results_of
 
+from fedshift.analysis.controls import OF_CONTROL, Controls
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.numbers import Key
 from fedshift.analysis.results import StudyResults
 from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
@@ -49,6 +52,12 @@ def loaded(root: Path, inside: float, outside: float, tsmobn: float = 0.9, **cha
         return inside if role == "internal" else {"source": outside}.get(inference, tsmobn)
 
     return results_of(root, right, **ONE | changes)
+
+
+def put(findings: Findings, value: Value, *about: str, **more: str) -> None:
+    """Set the number with a key."""
+    key = Key(*about, **more)
+    findings.numbers._known.setdefault(key.quantity, {})[key] = value
 
 
 def judged(found: StudyResults, **changes: Any) -> Any:
@@ -182,7 +191,8 @@ def test_with_more_than_two_classes_a_slope_tells_nothing_of_labels(tmp_path: Pa
 
     found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"], dataset=Three()).findings
     condition = found.conditions[0]
-    found._slopes = {key: Value(mean=-1.0, low=-2.0, high=-0.5) for key in found._slopes}
+    for slope in found.numbers.of("slope"):
+        put(found, Value(mean=-1.0, low=-2.0, high=-0.5), *slope)
     assert found.slope(condition, "external", "centre1", found.level_inference(condition)).high < 0
     assert worse_than_guessing(found, condition, found.level_inference(condition)) == ()
 
@@ -289,11 +299,11 @@ def test_a_narrower_interval_of_the_mean_is_explained(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.8).findings
     condition = found.conditions[0]
     key, sites = found.level_inference(condition), found.plan.partitions[0].external
-    place = (condition.id, "external", "*", key, "accuracy", "level")
+    place = ("level", "accuracy", condition.id, key, "external")
     for site, half in zip(sites, (0.1, 0.2), strict=True):
-        found._effects[(condition.id, "external", site, *place[3:])] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+        put(found, Value(mean=0.8, low=0.8 - half, high=0.8 + half), *place, site)
     for half, words in ((0.09, "its interval is narrower than theirs"), (0.15, ""), (math.nan, "")):
-        found._effects[place] = Value(mean=0.8, low=0.8 - half, high=0.8 + half)
+        put(found, Value(mean=0.8, low=0.8 - half, high=0.8 + half), *place, "*")
         assert words in pooled(found, condition, HOSPITALS) and bool(words) == bool(pooled(found, condition, HOSPITALS))
 
 
@@ -329,22 +339,28 @@ def test_the_picture_is_a_file_for_a_paper(tmp_path: Path, width: str, points: f
     assert box is not None and float(box[1]) == pytest.approx(points, abs=0.01)
 
 
+def put_of_control(controls: Controls, value: Value, quantity: str, role: str = "internal", key: str = "") -> None:
+    """Set a number of the control beside the first condition; of a difference, under the inference `key`."""
+    condition = controls.findings.conditions[0]
+    place = "accuracy", condition.id if key else "", key, role, "*"
+    put(controls.findings, value, f"{OF_CONTROL}{quantity}", *place, partition=condition.run.partition_id)
+
+
 def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:
     """100 % at home and 60 % outside, surely; and at home no worse than the network."""
     found = loaded(tmp_path, 0.9, 0.8)
     controls, condition = found.controls, found.findings.conditions[0]
-    key, partition = found.findings.level_inference(condition), condition.run.partition_id
-    controls._levels |= {
-        (partition, role, "*", "accuracy"): Value(mean=mean) for role, mean in (("internal", 1.0), ("external", 0.6))
-    }
-    controls._gaps[partition] = Value(mean=0.4, low=0.3, high=0.5)
-    controls._differences[condition.id, key, "internal"] = Value(mean=-0.1, low=-0.2, high=0.0)
+    key = found.findings.level_inference(condition)
+    for role, mean in (("internal", 1.0), ("external", 0.6)):
+        put_of_control(controls, Value(mean=mean), "level", role)
+    put_of_control(controls, Value(mean=0.4, low=0.3, high=0.5), "gap")
+    put_of_control(controls, Value(mean=-0.1, low=-0.2, high=0.0), "difference", "internal", key)
     said = shortcut(controls, condition, key)
     assert "tell the classes apart at home (100.0\xa0%) and much less outside (60.0\xa0%)" in said
     assert said.endswith("At home the network is not shown to see more than colour and texture alone.")
-    controls._gaps[partition] = Value(mean=0.4, low=-0.1, high=0.9)
+    put_of_control(controls, Value(mean=0.4, low=-0.1, high=0.9), "gap")
     for sure_or_unknown in (Value(mean=0.1, low=0.05, high=0.2), Value(mean=-0.1)):
-        controls._differences[condition.id, key, "internal"] = sure_or_unknown
+        put_of_control(controls, sure_or_unknown, "difference", "internal", key)
         assert shortcut(controls, condition, key) == ""
 
 
@@ -358,18 +374,20 @@ def test_the_network_of_another_client_is_no_adaptation(tmp_path: Path) -> None:
 def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.9)
     controls, condition = found.controls, found.findings.conditions[0]
-    key, partition = found.findings.level_inference(condition), condition.run.partition_id
+    key = found.findings.level_inference(condition)
     told = answer(found.findings)
     assert told.judged.word is Word.HOLDS
-    controls._levels |= {(partition, role, "*", "accuracy"): Value(mean=0.95) for role in ("internal", "external")}
+    for role in ("internal", "external"):
+        put_of_control(controls, Value(mean=0.95), "level", role)
     # equal, perhaps better, and unknown
     for unsure in (Value(mean=0.0, low=0.0, high=0.0), Value(mean=-0.1, low=-0.2, high=0.01), Value(mean=-0.1)):
-        controls._differences |= {(condition.id, key, role): unsure for role in ("internal", "external")}
+        for role in ("internal", "external"):
+            put_of_control(controls, unsure, "difference", role, key)
         assert beaten(controls, condition, key) == ""
-    controls._differences[condition.id, key, "internal"] = Value(mean=-0.05, low=-0.1, high=-0.01)
+    put_of_control(controls, Value(mean=-0.05, low=-0.1, high=-0.01), "difference", "internal", key)
     at_home = beaten(controls, condition, key)
     assert "do better at home, by 1.0 to 10.0 points." in at_home
-    controls._differences[condition.id, key, "external"] = Value(mean=-0.05, low=-0.1, high=-0.01)
+    put_of_control(controls, Value(mean=-0.05, low=-0.1, high=-0.01), "difference", "external", key)
     outside = beaten(controls, condition, key)
     assert outside == "Colour and texture alone, without a network, do better outside, by 1.0 to 10.0 points."
     said = screen(found.findings, condition, told.judged, HOSPITALS, beaten=outside)

@@ -11,6 +11,7 @@ import once
 from fake_study import ShareRight
 
 from fedshift.analysis import score
+from fedshift.analysis.findings import Findings
 from fedshift.analysis.results import StudyResults, draw, load
 from fedshift.io.paths import Paths
 from fedshift.io.result_tables import SUMMARISED
@@ -53,8 +54,15 @@ class _MadeWhenAsked(StudyResults):
         for table in SUMMARISED:
             path = self.files.result(table.name)
             if path.name == name and not path.exists():
-                write_table(path, self._inputs.made(table.name))
+                write_table(path, self._inputs.asked(table, "table"))
         return super().content(name)
+
+    @functools.cached_property
+    def findings(self) -> Findings:
+        """The numbers of the study, from numbers.parquet."""
+        if not self.files.numbers.exists():
+            write_table(self.files.numbers, self._inputs.numbers.frame)
+        return super().findings
 
 
 def results_of(root: Path, share_right: ShareRight = fake_study.helps, **changes: Any) -> StudyResults:
