@@ -18,8 +18,9 @@ from fedshift.core import registry
 from fedshift.core.errors import UserErrors
 from fedshift.core.spelling import counted, plural
 from fedshift.data.partition import Partition
-from fedshift.report import page
+from fedshift.report import new_hospital, page
 from fedshift.report.nouns import Nouns
+from fedshift.report.study_report import StudyReport
 from fedshift.study import declaration
 
 
@@ -45,9 +46,16 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_study, "PATIENTS", 30)
 
 
-def context(root: Path, **changes: Any) -> dict[str, Any]:
+def reported(root: Path, **changes: Any) -> StudyReport:
     plan, paths = summarised(root, fake_study.helps, **ONE | changes)
-    return page.context(results.load(plan, paths))
+    return StudyReport(results.load(plan, paths))
+
+
+def another(report: StudyReport) -> list[str]:
+    """The sentences on another hospital."""
+    section = new_hospital.section(report.findings, report.nouns)
+    assert section is not None and section.title == section.short == f"Another {report.nouns.other}"
+    return section.lines
 
 
 def text_of(root: Path, **changes: Any) -> str:
@@ -60,24 +68,26 @@ def nouns_of(**changes: Any) -> Nouns:
 
 
 def test_a_scanner_of_a_hospital_that_trained_is_no_hospital_outside(tmp_path: Path) -> None:
-    made = context(tmp_path, partition=PARTITION, sites=SITES, unit=UNIT)
+    report = reported(tmp_path, partition=PARTITION, sites=SITES, unit=UNIT)
+    first = page.first_screen(report)
     trained = "s360 is a scanner of utrecht, which trained with other scanners"
     outside = "hospital, {} collection and {} scanner outside"
-    assert made["screen"].whom.removeprefix("FedAvg, aggregated BN. ") == (
+    assert first.screen.whom.removeprefix("FedAvg, aggregated BN. ") == (
         f"1 {outside.format(1, 1)}: s360, south and tcga; {trained}. Other hospitals may differ"
     )
-    assert made["in_words"][0] == (
+    assert first.in_words[0] == (
         "One hospital and two scanners of utrecht trained a model together; it was tested on 90 lesions or images of "
         f"one {outside.format('one', 'one')} (s360, south and tcga); {trained}."
     )
-    assert "1 hospital and 1 collection alone can say little about other hospitals." in made["answer"].lead
-    assert "· 180 lesions or images · 2 hospitals, 1 collection and 3 scanners of utrecht ·" in made["about"]
-    assert made["new_hospital"].lines == [
+    assert "1 hospital and 1 collection alone can say little about other hospitals." in report.told.lead
+    assert "· 180 lesions or images · 2 hospitals, 1 collection and 3 scanners of utrecht ·" in page._about(report)
+    assert another(report) == [
         "One external hospital was tested (60.0 at south). It says nothing about any other hospital.",
         f"Not counted here: tcga (collection); {trained}.",
     ]
 
 
+@pytest.mark.painted
 def test_the_page_counts_lesions_and_calls_nobody_a_patient(tmp_path: Path) -> None:
     text = text_of(tmp_path, partition=PARTITION, sites=SITES, unit=UNIT)
     assert "took no part" not in text.replace(fake_study.study().question, "")
@@ -102,19 +112,20 @@ def test_the_page_counts_lesions_and_calls_nobody_a_patient(tmp_path: Path) -> N
     assert not re.findall(r".{60}\bpatients?\b.{20}", re.sub(names, "", before)), "of lesions"
 
 
+@pytest.mark.painted
 def test_domains_are_no_hospitals(tmp_path: Path) -> None:
     def unknown(table: Any) -> Any:
         return table.assign(patient=None)
 
-    made = context(tmp_path, dataset=Photographs(), change=unknown)
-    assert ". 2 domains outside: centre1 and " in made["screen"].whom
-    assert made["screen"].whom.endswith(". Other domains may differ")
-    assert made["in_words"][0].startswith("Two domains trained a model together; it was tested on 600 images of two ")
-    assert "4 domains" in made["about"] and "patient" not in made["about"]
-    said = [*made["in_words"], made["screen"].sentence, made["answer"].lead, *made["new_hospital"].lines]
-    said += [text for pair in made["how_to_read"] for text in pair] + list(made["forests"])
+    report = reported(tmp_path, dataset=Photographs(), change=unknown)
+    first = page.first_screen(report)
+    assert ". 2 domains outside: centre1 and " in first.screen.whom
+    assert first.screen.whom.endswith(". Other domains may differ")
+    assert first.in_words[0].startswith("Two domains trained a model together; it was tested on 600 images of two ")
+    assert "4 domains" in page._about(report) and "patient" not in page._about(report)
+    said = [*first.in_words, first.screen.sentence, report.told.lead, *another(report)]
+    said += [text for pair in first.how_to_read for text in pair] + page._forests(report, first)
     assert not [text for text in said if re.search("hospital|patient", text.replace(" in a hospital that", ""))]
-    assert ("new-hospital", "Another domain") in made["contents"]
 
 
 def test_sites_of_one_kind_have_its_name() -> None:
