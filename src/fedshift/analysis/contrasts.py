@@ -11,7 +11,7 @@ from . import comparisons
 from .comparisons import FEWEST_TRAININGS, Entry
 from .conditions import ALL
 from .findings import Findings
-from .values import Value, doubtful
+from .values import Value
 
 ALPHA = 0.05
 """The probability with which at least one difference of the family is called so by chance."""
@@ -123,13 +123,13 @@ def _outcome(findings: Findings, value: Value, sites: dict[str, Value]) -> Outco
         return Outcome.FEW_PATIENTS
     if value.seeds < FEWEST_TRAININGS:
         return Outcome.FEW_TRAININGS
-    if any(one.low > 0 for one in sites.values()) and any(one.high < 0 for one in sites.values()):
+    if {1, -1} <= {one.sign for one in sites.values()}:
         return Outcome.SITES_DISAGREE
     over_patients = value.low_patients > 0 or value.high_patients < 0
     over_trainings = value.low_trainings > 0 or value.high_trainings < 0
     if over_patients and not (over_trainings and value.same_sign == value.seeds):
         return Outcome.TRAININGS_DISAGREE
-    if doubtful(value) or value.p_holm >= ALPHA:
+    if not value.sign or value.p_holm >= ALPHA:
         return Outcome.ALIKE
     if primary and primary.smallest and abs(value.mean) < primary.smallest:
         return Outcome.TOO_SMALL

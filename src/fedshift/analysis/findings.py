@@ -13,7 +13,7 @@ from .conditions import ALL, Condition, averaged, several
 from .estimates import FEWEST
 from .names import Names
 from .numbers import Numbers
-from .values import DASH, NAN, Recovered, Value, doubtful
+from .values import DASH, NAN, Recovered, Value
 
 ALPHA = 0.025
 """The one-sided probability with which something is called sure by chance, at any of the sites."""
@@ -211,13 +211,13 @@ class Findings:
             return Recovered(why=DASH)
         if gap.mean <= 0:
             return Recovered(why="no gap")
-        if doubtful(gap):
+        if not gap.sign:
             return Recovered(why="gap in doubt")
         if gap.high < self.margin:
             return Recovered(why="gap below the margin")
         if gain.mean <= 0:
             return Recovered(why="no gain")
-        if doubtful(gain):
+        if not gain.sign:
             return Recovered(why="gain in doubt")
         return Recovered(gain)
 

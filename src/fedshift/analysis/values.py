@@ -48,6 +48,14 @@ class Value(NamedTuple):
         """True where there is a mean."""
         return not math.isnan(self.mean)
 
+    @property
+    def sign(self) -> int:
+        """1 where the whole interval is above 0, and -1 where it is below; else, or without an interval, 0.
+
+        A difference with the sign 0 may be due to chance.
+        """
+        return (self.low > 0) - (self.high < 0)
+
     def turned(self) -> Value:
         """Return the value times -1: the difference of B from A, where this is that of A from B."""
         ends = ((f"low{over}", f"high{over}") for over in ("", "_patients", "_trainings"))
@@ -88,11 +96,6 @@ def inner(metric: Metric) -> str:
     if metric.in_sentence or metric.title.isupper():
         return metric.in_sentence or metric.title
     return metric.title[:1].lower() + metric.title[1:]
-
-
-def doubtful(value: Value) -> bool:
-    """Return whether a difference may be due to chance: its interval includes 0, or it has none."""
-    return not (value.low > 0 or value.high < 0)
 
 
 def listed(names: list[str]) -> str:

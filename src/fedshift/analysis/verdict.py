@@ -215,11 +215,7 @@ def _recovery(findings: Findings, condition: Condition, across: bool) -> Recover
     gain = findings.gain(condition, key, "external", across=across)
     if not gain.known:
         return None
-    if gain.low > 0:
-        return Recovery.RECOVERS
-    if gain.high < 0:
-        return Recovery.WORSENS
-    return Recovery.IN_DOUBT
+    return {1: Recovery.RECOVERS, 0: Recovery.IN_DOUBT, -1: Recovery.WORSENS}[gain.sign]
 
 
 def needs(value: Value) -> tuple[str, ...]:

@@ -58,20 +58,8 @@ DIVERGENCE = ResultTable(
 )
 """The divergence of features between sites, written by the rule `divergence` for studies with the figure."""
 SUMMARISED = (
-    ResultTable(
-        "summary",
-        "report.summary",
-        LEVELS,
-        "Summary",
-        columns=(*LEVELS, "mean", "std", "seeds", "low", "high"),
-    ),
-    ResultTable(
-        "effects",
-        "analysis.effects",
-        (*LEVELS, "quantity"),
-        "Effects",
-        columns=(*LEVELS, "quantity", "mean", "std", "seeds", "low", "high"),
-    ),
+    ResultTable("summary", "report.summary", LEVELS, "Summary"),
+    ResultTable("effects", "analysis.effects", (*LEVELS, "quantity"), "Effects"),
     ResultTable("controls", "analysis.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
     ResultTable(
         "calibration",

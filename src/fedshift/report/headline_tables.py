@@ -19,6 +19,8 @@ from .phrases import bounds, heading, resampled
 
 LOSS_RECOVERED = "External loss recovered"
 CONTROL_COLUMN = "Control, no network"
+SURE = {1: "better", -1: "worse"}
+"""The marks of changes by the sign of their interval."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +115,9 @@ def _site_rows(
         for key in compared:
             gain = findings.gain(condition, key, role, site)
             text = spread(gain, findings.headline, sign=True)
-            row.append(Cell(f"Gain, {findings.name(key)}", text, gain, sure(gain), sign=True))
+            row.append(Cell(f"Gain, {findings.name(key)}", text, gain, SURE.get(gain.sign, ""), sign=True))
         row += [Cell(f"Published, {findings.name(key)}", _published(values[key], findings)) for key in published]
         yield row
-
-
-def sure(change: Value) -> str:
-    """Return better or worse if the interval of a change excludes zero, and otherwise nothing."""
-    if change.low > 0:
-        return "better"
-    if change.high < 0:
-        return "worse"
-    return ""
 
 
 def overview(
