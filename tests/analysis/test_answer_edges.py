@@ -249,7 +249,7 @@ def test_worse_than_guessing_is_adjusted_for_all_sites(tmp_path: Path, monkeypat
 
     found = study(tmp_path, monkeypatch, patients, probability, metrics=["auc"], headline="auc", seeds=[0])
     findings, (condition,) = found.findings, found.findings.conditions
-    p = findings.value(condition, "external", "x0", findings.keys[0], "auc").p_chance
+    p = findings.value(condition, "external", "x0", findings.keys[0], "auc").p
     assert 0.003 < p < 0.025
     assert worse_than_guessing(findings, condition, findings.keys[0]) == ()
     assert verdict(findings, condition).reason is not Reason.BELOW_CHANCE
