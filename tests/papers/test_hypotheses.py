@@ -17,6 +17,7 @@ from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.papers import hypotheses
 from fedshift.report import hypothesis_section
+from fedshift.report.html import Fold
 from fedshift.study.hypothesis import Hypothesis
 from fedshift.study.plan import Run
 
@@ -163,7 +164,8 @@ def test_a_second_answer_leaves_the_largest_patients_out(tmp_path: Path, monkeyp
     assert second["patients"] == 8
     section = hypothesis_section.section(found, "patients")
     assert section is not None
-    assert section.folds[0].lines == [
+    (fold,) = [block for block in section.blocks if isinstance(block, Fold)]
+    assert [block for block in fold.blocks if isinstance(block, str)] == [
         "Whether a few patients decide: 0 of 1 answers are the same without them. The difference that moves furthest "
         "goes from +23.7 to +14.3: FedProx is better."
     ]
