@@ -54,7 +54,7 @@ class Value(NamedTuple):
 
         A difference with the sign 0 may be due to chance.
         """
-        return (self.low > 0) - (self.high < 0)
+        return int(self.low > 0) - int(self.high < 0)
 
     def turned(self) -> Value:
         """Return the value times -1: the difference of B from A, where this is that of A from B."""
