@@ -247,6 +247,7 @@ def test_check_names_words_in_vain() -> None:
         ("tooth", "teeth"),
         ("slide or biopsy", "slides or biopsies"),
         ("slide, image or eye", "slides, images or eyes"),
+        ("further condition", "further conditions"),
     ],
 )
 def test_plurals(one: str, many_: str) -> None:

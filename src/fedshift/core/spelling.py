@@ -73,9 +73,12 @@ def quoted(name: str) -> str:
 
 
 def plural(singular: str) -> str:
-    """Return the plural of a plain English noun, or of several: biopsies, masses, teeth, `slides, eyes or blocks`."""
+    """Return the plural of a plain English noun, or of several: biopsies, masses, teeth, `slides, eyes or blocks`.
+
+    Of several words the last one changes: further conditions.
+    """
     if " " in singular:
-        return re.sub("[a-z]+", lambda word: word[0] if word[0] == "or" else plural(word[0]), singular)
+        return re.sub("[a-z]+(?=$|,| or )", lambda word: plural(word[0]), singular)
     if singular in IRREGULAR:
         return IRREGULAR[singular]
     if singular.endswith("sis"):
