@@ -122,7 +122,7 @@ def test_with_more_than_two_classes_it_is_about_the_answer(tmp_path: Path, monke
     found = results_of(tmp_path, dataset=Three(), **ONE | {"seeds": [0]})
     assert set(found.table("calibration")["of"]) == {"the answer"}
     assert of(found, "observed_expected")["mean"].item() == pytest.approx(0.8 / 0.7)
-    shown = section(found.findings, found.table("calibration"), "patients")
+    shown = section(found.findings, "patients")
     assert shown is not None
     assert "probability of the most probable class be taken" in shown.lines[0]
     assert "where it is right" in results.draw(found, "calibration").read_text(encoding="utf-8")
