@@ -33,10 +33,12 @@ from fedshift.report import forest, page, summary
 from fedshift.report.answer import answer
 from fedshift.report.first_screen import lights, screen
 from fedshift.report.forest import pooled
+from fedshift.report.headline_tables import sites_on_page
 from fedshift.report.history import still_rises
 from fedshift.report.next_steps import STEPS, next_step
 from fedshift.report.nouns import HOSPITALS
 from fedshift.report.study_report import StudyReport
+from fedshift.report.verdict_texts import Told
 from fedshift.report.verdict_words import beaten, shortcut
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
@@ -104,6 +106,25 @@ def test_without_a_margin_a_loss_is_measured_against_a_guess(tmp_path: Path) -> 
         "Outside its AUC is 0.060 worse than at home (at least 0.050), 15 % of its lead over a guess. "
         "There is no margin: any sure loss counts."
     )
+
+
+def test_without_an_interval_a_gain_outside_is_no_loss(tmp_path: Path) -> None:
+    found = loaded(tmp_path, 0.9, 0.8).findings
+    level = Value(mean=0.7, chance=0.5, majority=0.5)
+    judged_ = Verdict(Word.CANNOT_TELL, level, Value(mean=-0.027), Reason.WITHOUT_INTERVAL)
+    told = Told(found, found.conditions[0], judged_)
+    assert "the loss outside is −2.7 points, but no interval can be given" in told.said("detail")
+    assert told.said("sentence").startswith("Nobody can say how sure the scores are: too few test patients")
+
+
+def test_one_site_outside_is_not_called_the_worst(tmp_path: Path) -> None:
+    parts = [{"internal": ["centre0", "centre3"], "external": sites} for sites in (["centre1"], ["centre1", "centre2"])]
+    marks = []
+    for n, part in enumerate(parts):
+        found = results_of(tmp_path / str(n), partition=part, **ONE)
+        table = sites_on_page(found.findings, found.findings.conditions[0], "patients", found.controls)
+        marks.append({cell.mark for row in table.rows for cell in row})
+    assert ["worst" in found for found in marks] == [False, True]
 
 
 def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:

@@ -102,6 +102,13 @@ def test_the_worst_result_is_compared_with_its_own_level_at_home(tmp_path: Path)
     )
 
 
+def test_where_nothing_is_worse_outside_no_result_is_called_the_worst(tmp_path: Path) -> None:
+    found = made(tmp_path, lambda run, how, site, role: 0.8 if role == "internal" else 0.9)
+    assert worst.sentences(found)[-1] == (
+        "No metric in percent is worse at an external site than its mean over internal sites."
+    )
+
+
 def test_no_external_site_has_no_worst(tmp_path: Path) -> None:
     found = made(tmp_path, fake_study.helps, partition={"internal": fake_study.INTERNAL, "external": ()})
     assert worst.sentences(found) == []

@@ -39,5 +39,14 @@ def test_where_every_patient_has_the_structure_nothing_is_said_of_false_alarms()
 def test_without_a_miss_the_light_is_ok_and_classification_has_none() -> None:
     lamp = light([count(STRUCTURES, {"a": (0, 9)})])
     assert lamp
-    assert (lamp.status, lamp.detail) == ("ok", "none, and no false alarm")
+    assert (lamp.status, lamp.detail) == ("ok", "none of 9 structures are missed")
     assert light([]) is None
+
+
+def test_a_light_says_what_was_counted_nowhere() -> None:
+    """Where every patient has the structure, nobody knows of false alarms."""
+    lamp = light([count(STRUCTURES, {"a": (0, 9)}), count(ALARMS, {"a": (0, 0)})])
+    assert lamp
+    assert lamp.detail == "none of 9 structures are missed; there were no masks without a structure"
+    unknown = light([count(STRUCTURES, {"a": (0, 0)})])
+    assert unknown and unknown.status == "unknown"

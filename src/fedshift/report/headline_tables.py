@@ -109,7 +109,8 @@ def _site_rows(
             Cell(unit.capitalize(), patients(max(values.values(), key=lambda value: value.patients > 0))),
         ]
         for key, value in values.items():
-            is_worst = role == "external" and site == findings.worst(condition, key)
+            several = len(condition.partition.external) > 1
+            is_worst = role == "external" and several and site == findings.worst(condition, key)
             mark = "worst" if is_worst else ""
             row.append(Cell(findings.name(key), complete(value, findings, condition, key), value, mark))
         for key in compared:

@@ -145,8 +145,8 @@ def how_to_read(
         yield (
             "Grey band",
             f"The margin: a loss of {points(findings.margin, findings)} that the study counts as holding up. It holds "
-            "up if the whole bar of the loss ends before the band does, and loses if the whole bar is right of zero; "
-            "how much is open where the bar begins in the band. Otherwise nobody can tell.",
+            "up if the whole bar of the loss ends before the band does. If not, it loses if the whole bar is right of "
+            "zero, and how much is open where the bar begins in the band. Else nobody can tell.",
         )
     yield (
         "ok, suspect, problem",

@@ -90,7 +90,7 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
             there, before = point.rates[name], home.rates[name].mean
             if there.high < before:
                 rates = (number(x, metric_named(RATE)) for x in (there.mean, before))
-                wrong.append("{} at {} is {} %, at home {} %".format(name, site, *rates))
+                wrong.append("{} at {} is {} %, in validation at home {} %".format(name, site, *rates))
     for site, value in misjudged(findings, condition).items():
         wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
     if not condition.partition.external or (not findings.numbers.of(*NUMBERS) and not any(outside.values())):

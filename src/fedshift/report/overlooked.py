@@ -66,14 +66,24 @@ def counts(results: StudyResults) -> list[Count]:
 
 
 def light(counted: Sequence[Count]) -> Light | None:
-    """Return the light of the first screen: the largest share; None for a task that counts nothing."""
+    """Return the light of the first screen: the largest share; None for a task that counts nothing.
+
+    It says what was counted nowhere, such as false alarms where every patient has the structure.
+    """
     if not counted:
         return None
     worst = _worst(counted)
-    if not worst:
-        return Light("Missed structures", "ok", "none, and no false alarm", "sites")
-    detail = f"{worst[0].text} ({worst[0].condition}, {worst[0].inference})"
-    return Light("Missed structures", "suspect", detail, "sites")
+    if worst:
+        detail = f"{worst[0].text} ({worst[0].condition}, {worst[0].inference})"
+        return Light("Missed structures", "suspect", detail, "sites")
+    among: dict[tuple[str, str], int] = {}
+    for count in counted:
+        kind = count.noun, count.happens
+        among[kind] = among.get(kind, 0) + count.among
+    said = (f"none of {n:,} {noun} {happens}" for (noun, happens), n in among.items() if n)
+    unseen = (f"there were no {noun}" for (noun, _), n in among.items() if not n)
+    status = "ok" if any(among.values()) else "unknown"
+    return Light("Missed structures", status, "; ".join([*said, *unseen]), "sites")
 
 
 def sentences(counted: Sequence[Count], unit: str) -> Iterator[str]:

@@ -105,15 +105,23 @@ def _sites(report: StudyReport) -> Section:
     findings, unit = report.findings, report.unit
     tables = [headline_tables.sites_on_page(findings, one, unit, report.controls) for one in findings.conditions]
     first, *others = further(tables)
-    key = '<span class="tag">worst</span> marks the external site with the worst value under that inference.'
-    if any(cell.mark in ("better", "worse") for table in tables for row in table.rows for cell in row):
-        key += (
-            ' Gains in <span class="better">green</span> or <span class="worse">red</span> have a 95% interval that '
+    marks = {cell.mark for table in tables for row in table.rows for cell in row}
+    keys = []
+    if "worst" in marks:
+        keys.append('<span class="tag">worst</span> marks the external site with the worst value under that inference.')
+    if marks & {"better", "worse"}:
+        keys.append(
+            'Gains in <span class="better">green</span> or <span class="worse">red</span> have a 95% interval that '
             "excludes zero."
         )
     metrics = [_metrics(findings, condition, unit) for condition in findings.conditions]
     blocks: list[Block] = [*worst.sentences(report.results, unit), *overlooked.sentences(report.overlooked, unit)]
-    blocks += [first, Note(Markup(key)), *others, Fold("All metrics", metrics, secondary=True)]
+    blocks += [
+        first,
+        *([Note(Markup(" ".join(keys)))] if keys else []),
+        *others,
+        Fold("All metrics", metrics, secondary=True),
+    ]
     return Section("sites", "Site by site", blocks, short="Site by site")
 
 

@@ -136,7 +136,7 @@ TEXTS = {
     "HOME_WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "The test {units} are too few to say how sure the scores are.",
+        "Nobody can say how sure the scores are: {why_none}.",
         _FEW,
         _FEWER,
         "cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
@@ -144,10 +144,10 @@ TEXTS = {
     "WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "The test {units} are too few to say how sure the scores are.",
+        "Nobody can say how sure the scores are: {why_none}.",
         _FEW,
         _FEWER,
-        "cannot tell: the loss outside is {loss}, but no interval can be given ({why_none}).",
+        "cannot tell: the loss outside is {signed_loss}, but no interval can be given ({why_none}).",
     ),
     "SITES_DISAGREE": Text(
         "Depends on the {place}",

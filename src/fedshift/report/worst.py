@@ -106,6 +106,8 @@ def _worst(compared: list[Result], unit: str) -> str:
     """Return a sentence about the result that is furthest below its level at home, and how it was picked."""
     worst = max(compared, key=lambda result: result.lost)
     metric = worst.metric
+    if worst.lost <= 0:
+        return "No metric in percent is worse at an external site than its mean over internal sites."
     text = f"The worst external result is {inner(metric)} at {worst.site}{worst.at and f',{worst.at}'}: "
     text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, resampled(worst.value.seeds, unit))})"
     if not math.isnan(worst.home):
