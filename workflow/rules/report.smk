@@ -99,7 +99,7 @@ rule index:
         view=lambda w: digest.of(repr(printed.said(Path(config["studies"])))),
         code=[
             study.code("report.gallery"),
-            *(TEMPLATES[name] for name in ("index.html.j2", "macros.html.j2", "page.css")),
+            *(TEMPLATES[name] for name in ("base.html.j2", "index.html.j2", "macros.html.j2", "page.css")),
         ],
     shell:
         "python -m fedshift index --studies {params.studies} > {log:q} 2>&1"
