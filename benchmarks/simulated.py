@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.special import expit, logit, ndtr, ndtri
 
 from fedshift.analysis import effects, estimates, operating_point
 from fedshift.analysis.effects import Estimates
 from fedshift.analysis.estimates import Estimate
 from fedshift.analysis.findings import Findings
-from fedshift.analysis.names import LEVELS, Names
+from fedshift.analysis.names import Names
+from fedshift.analysis.numbers import Numbers
 from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset
@@ -353,10 +353,10 @@ class Trial:
         self.trainings = trainings
 
     def findings(self, rng: np.random.Generator) -> Findings:
-        """Return the numbers of one such study, through the tables that a page is made of."""
+        """Return the numbers of one such study, through the table that a page is made of."""
         shifts = rng.standard_normal((self.trainings, 2))
         (condition,), (inference,) = self.names.conditions, self.plan.inferences
-        sites, blind, rows = {}, {}, []
+        sites, blind, known = {}, {}, {}
         for role, one in self.hospitals:
             name, (label, people, probability) = one.name, one.drawn(rng, shifts)
             score = _over_trainings(self.metric, label, people, probability, name)
@@ -365,12 +365,11 @@ class Trial:
             guess = np.tile(shares, (len(label), 1))
             sites[level] = score
             blind[name] = estimates.of_metric(self.metric, label, guess, people, ("invented", name))
-            summary = {"mean": score.mean, "std": score.std, "seeds": len(score.values), "n": len(label)}
-            summary |= {"chance": self.metric.chance(shares), "majority": self.metric.value(label, guess)}
-            rows.append(dict(zip(LEVELS, level, strict=True)) | summary)
+            about = {"n": len(label), "chance": self.metric.chance(shares)}
+            known[level] = about | {"majority": self.metric.value(label, guess)}
         study = Simulated(self.names, {self.metric.name: self.metric}, sites, blind)
-        table = pd.DataFrame(rows).join(effects.at_sites(study), on=LEVELS)
-        return Findings(self.names, table, effects.table(study))
+        scores = (effects.at_site(study, level) | about for level, about in known.items())
+        return Findings(self.names, Numbers([*scores, *effects.rows(study)]))
 
     def said(self, studies: int, seed: int = 0) -> dict[str, float]:
         """Return how often each word is said, as shares of the studies."""

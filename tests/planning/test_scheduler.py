@@ -21,7 +21,7 @@ rule all:
 
 rule one:
     output: "done/{number}"
-    shell: "sleep 0.3; touch {output}"
+    shell: "sleep 0.4; touch {output}"
 
 onstart:
     if config["lifted"]:
@@ -33,7 +33,7 @@ onsuccess:
 """
 
 
-JOBS = 12
+JOBS = 30
 
 
 def looks(folder: Path, lifted: int, jobs: int, *words: str) -> tuple[int, str]:
