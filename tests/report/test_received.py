@@ -5,26 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fedshift.analysis.table import Table
-from fedshift.report.html import plain, render
+from fedshift.report.html import Section, _environment
+from fedshift.report.sections import _data
 
 CARD: dict[str, Any] = {"title": "T", "version": "1", "source": "s", "licence": "l", "citation": "c", "checksums": {}}
 RECEIVED = {"origin": "the copy (https://hub.example/x)", "verified": ["counts"], "unverified": ["<pixels>", "order"]}
 
 
 def facts(card: dict[str, Any]) -> dict[str, str]:
-    content = {
-        "cards": [card],
-        "archives": [],
-        "command": "",
-        "settings": [],
-        "facts": [],
-        "runs": plain(Table("Runs", ("Run",), ())),
-        "run_commands": {},
-        "specs": [],
-    }
-    page = render("provenance.html.j2", content)
-    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    section = _environment().get_template("macros.html.j2").module.section  # type: ignore[attr-defined]
+    page = section(Section("provenance", "Provenance", [*_data(card)]))
+    return dict(re.findall(r"<dt>(.*?)</dt><dd><p>(.*?)</p></dd>", page))
 
 
 def test_a_record_of_the_files_is_shown() -> None:
