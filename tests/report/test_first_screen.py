@@ -114,7 +114,7 @@ def test_without_an_interval_a_gain_outside_is_no_loss(tmp_path: Path) -> None:
     judged_ = Verdict(Word.CANNOT_TELL, level, Value(mean=-0.027), Reason.WITHOUT_INTERVAL)
     told = Told(found, found.conditions[0], judged_)
     assert "the loss outside is −2.7 points, but no interval can be given" in told.said("detail")
-    assert told.said("sentence").startswith("Nobody can say how sure the scores are: too few test patients")
+    assert told.said("sentence").startswith("No interval can be given: too few test patients")
 
 
 def test_one_site_outside_is_not_called_the_worst(tmp_path: Path) -> None:

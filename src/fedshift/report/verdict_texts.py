@@ -136,7 +136,7 @@ TEXTS = {
     "HOME_WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "Nobody can say how sure the scores are: {why_none}.",
+        "No interval can be given: {why_none}.",
         _FEW,
         _FEWER,
         "cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
@@ -144,7 +144,7 @@ TEXTS = {
     "WITHOUT_INTERVAL": Text(
         "Cannot tell",
         "plain",
-        "Nobody can say how sure the scores are: {why_none}.",
+        "No interval can be given: {why_none}.",
         _FEW,
         _FEWER,
         "cannot tell: the loss outside is {signed_loss}, but no interval can be given ({why_none}).",
