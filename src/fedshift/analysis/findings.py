@@ -118,7 +118,7 @@ class Findings:
         return self.effect("above_guess", condition, key, "internal", ALL, self.averaged, self.gate.name)
 
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
-        """Return inside minus outside. Positive is a loss outside, also where lower is better."""
+        """Return the loss outside: the internal mean minus the external one, turned so that a loss is positive."""
         return self.better(self.effect("gap", condition, key, "internal", across=across))
 
     def losses(self, condition: Condition, key: str) -> dict[str, Value]:

@@ -135,7 +135,7 @@ class StudyResults:
 
     @functools.cached_property
     def controls(self) -> controls.Controls:
-        """What the controls of the study reach."""
+        """The scores of the controls without a network, and what each condition adds to them."""
         return controls.Controls(self.findings)
 
     @functools.cached_property

@@ -87,7 +87,7 @@ def light(counted: Sequence[Count]) -> Light | None:
 
 
 def sentences(counted: Sequence[Count], unit: str) -> Iterator[str]:
-    """Yield a sentence for the conditions and inferences with the largest shares, or that there are none."""
+    """Yield a sentence for each condition and inference with the largest shares, or one that it never happens."""
     for happens in dict.fromkeys(count.happens for count in counted):
         alike = [count for count in counted if count.happens == happens]
         worst = _worst(alike)

@@ -115,9 +115,9 @@ class Inputs:
         return list(dict.fromkeys((first, second) for first, second in pairs))
 
     def asked(self, declared: ResultTable, name: str) -> Any:
-        """Return what a function of a table's worker returns, which gets the attributes that its parameters name.
+        """Call a function of a table's worker with the attributes that its parameters name, and return its result.
 
-        None where the worker has no function of this name.
+        It is None where the worker has no function of this name.
         """
         worker = getattr(importlib.import_module(f"{PACKAGE}.{declared.worker}"), name, None)
         if worker is None:
