@@ -2,6 +2,7 @@
 # An installation has this file, too: see fedshift.io.shipped.
 from pathlib import Path
 
+from snakemake.logging import logger
 from snakemake.utils import min_version
 
 min_version("9.8")
@@ -42,7 +43,8 @@ onstart:
     if str(config["fork_server"]).lower() == "true" and workflow.local_exec and int(config["processes"]) == 1:
         trained = [job.wildcards.run for job in workflow.dag.needrun_jobs() if job.rule.name.endswith("train")]
         fork_server.start(CALL.slow_libraries(trained))
-    print(f"To follow the runs, in another terminal: {FOLLOW}", file=sys.stderr)
+    # By the log, whose thread writes a line in two parts: a print from here could come between them.
+    logger.info(f"To follow the runs, in another terminal: {FOLLOW}")
 
 
 onsuccess:
