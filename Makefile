@@ -90,11 +90,11 @@ federation: $(FLOWER_STAMP) ## train between three sites over Flower on this mac
 SET_UP = $(MAKE) --no-print-directory --keep-going
 PARTS = $(BIN)/python tests/parts.py
 
-test: $(STAMP)  ## run all tests; of the studies of papers, an eighth each day
+test: $(STAMP)  ## run the tests; of long lists (all methods, studies of papers) each day has a part
 	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) || true
 	$(PARTS)
 
-test-all: $(STAMP) ## run all tests, all studies of papers, and real sites over Flower
+test-all: $(STAMP) ## run all tests: what a day has only a part of, too, and real sites over Flower
 	@$(SET_UP) $(EXPORTS_STAMP) $(DOCS_STAMP) $(FLOWER_STAMP) || true
 	$(PARTS) --all
 

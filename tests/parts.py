@@ -125,12 +125,14 @@ def summary(outcomes: dict[str, Outcome]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run all tests in parts, and end with one summary.")
-    parser.add_argument("--all", action="store_true", help="all studies of papers, and real sites over Flower")
+    parser.add_argument(
+        "--all", action="store_true", help="what a day has only a part of, too, and real sites over Flower"
+    )
     parser.add_argument("--coverage", action="store_true", help="list the lines of src that no test reaches")
     chosen = parser.parse_args()
     parts = [part for part in PARTS if chosen.all or part is not FLOWER]
     if chosen.all:
-        os.environ["STUDIES"] = "all"
+        os.environ["TESTS"] = "all"
     if chosen.coverage:
         coverage = [sys.executable, "-m", "coverage"]
         subprocess.run([*coverage, "erase"], check=True)

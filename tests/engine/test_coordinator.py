@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from in_memory import InMemory, difference, equal
+from rotation import of_day
 from toy import clients, network
 
 from fedshift import Federation
@@ -84,7 +85,7 @@ def settings_of(algorithm: str) -> dict[str, Any]:
     return {"algorithm": algorithm, "dropout": 0.0 if algorithm in ("fedtan", "fedavg_alg2") else 0.2}
 
 
-@pytest.mark.parametrize(("algorithm", "bn"), cases())
+@pytest.mark.parametrize(("algorithm", "bn"), of_day(cases(), 4))
 def test_each_algorithm_gives_the_tensors_of_the_simulation(algorithm: str, bn: str, tmp_path: Path) -> None:
     here, transport = both(tmp_path, bn=bn, **settings_of(algorithm))
     require_equal(here.run(), transport, run(transport))

@@ -1,4 +1,4 @@
-"""Every study of the papers runs at mini scale: an eighth of them each day, all with STUDIES=all (make test-all).
+"""Every study of the papers runs at mini scale: an eighth of them each day, all with TESTS=all (make test-all).
 
 The day's studies train for a round a run, which is all that the tests below need. Its steps are called in this process,
 and a dry run shows that Snakemake would call the same. `make test-all` trains for the rounds of the miniatures, under
@@ -8,16 +8,15 @@ Snakemake.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from all_steps import carry_out
+from rotation import ALL, of_day
 from tiny_project import ROOT, Project
 
 from fedshift import cli, study
@@ -27,10 +26,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path("config") / "studies"
 PAPERS = [name for name in study.names(ROOT / FOLDER) if name.startswith(("fedbn-", "tsmobn-", "unifed-", "fedtan-"))]
-DAYS = 8
-"""In so many days each study has its turn: no divisor of a week, or Mondays would always have the same ones."""
-ALL = os.environ.get("STUDIES") == "all"
-CHOSEN = PAPERS if ALL else PAPERS[date.today().toordinal() % DAYS :: DAYS]
+CHOSEN = of_day(PAPERS, 8)
 
 
 def shorten(path: Path) -> None:

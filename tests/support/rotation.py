@@ -1,0 +1,20 @@
+"""What is too much for one day: of a long list each day tries a part, and TESTS=all (make test-all) tries all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import date
+from typing import TypeVar
+
+T = TypeVar("T")
+ALL = os.environ.get("TESTS") == "all"
+
+
+def of_day(cases: Iterable[T], days: int) -> list[T]:
+    """Return the cases whose turn it is today, where each has one in `days` days. All with TESTS=all.
+
+    `days` is no multiple of a week, which would give Mondays always the same ones.
+    """
+    assert days % 7
+    return list(cases) if ALL else list(cases)[date.today().toordinal() % days :: days]
