@@ -11,6 +11,7 @@ import itertools
 
 import pytest
 import torch
+from rotation import of_day
 from torch import nn
 from toy import BATCH_NORMS, CLASSES, LARGE, NORMS, SHAPE, TRAVELS, clients, network
 
@@ -30,8 +31,7 @@ from fedshift.transforms import shape_after
 
 CASES = {
     f"{kind} {name}: {case.title}": case
-    for kind in KINDS
-    for name, cls in discover(kind).items()
+    for kind, name, cls in of_day(((kind, name, cls) for kind in KINDS for name, cls in discover(kind).items()), 4)
     for case in cases(cls)
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from rotation import of_day
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 from toy import Noted, clients, differing, gap, kinds, network
@@ -109,11 +111,8 @@ def networks(name: str) -> nn.Module:
 
 
 SHAPES = {"toy": (2, 6, 6), "mlp": (3, 4, 4), "mixed": (3, 5, 5)}
-CASES = [
-    (name, kind)
-    for name in ("toy", "mlp", "mixed", "resnet20", "densenet121")
-    for kind in ("equal batches, uniform", "unequal batches, by size")
-]
+KINDS = ("equal batches, uniform", "unequal batches, by size")
+CASES = [*product(("toy", "mlp", "mixed"), KINDS), *of_day(product(("resnet20", "densenet121"), KINDS), 4)]
 
 
 # ---- the mean of the clients' gradients

@@ -14,6 +14,7 @@ import pytest
 import ranks_worker as worker
 import torch
 from patience import PATIENCE
+from rotation import of_day
 
 from fedshift.core.errors import UserError
 from fedshift.engine.ranks import ALONE, Ranks, require_own_gpus
@@ -60,7 +61,7 @@ def compare(one: Any, other: Any, close: float, path: str = "") -> None:
         assert one == other, path
 
 
-@pytest.mark.parametrize("name", worker.cases())
+@pytest.mark.parametrize("name", of_day(worker.cases(), 4))
 def test_processes_come_to_what_one_comes_to(name: str, together: list[dict[str, Any]]) -> None:
     outcome = alone(name)
     assert "global" in outcome
