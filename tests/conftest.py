@@ -35,6 +35,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         LIBC.malloc_trim(0)
 
 
+def pytest_sessionfinish() -> None:
+    """Remove what tests have shared."""
+    if "once" in sys.modules:
+        sys.modules["once"].forget()
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """Let a test that draws without a key draw the same in every run and in any order.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
@@ -27,14 +26,21 @@ def written(root: Path, arguments: tuple[Any, ...], make: Callable[[Path], objec
         return
     if key not in _FOLDERS:
         folder = Path(tempfile.mkdtemp(prefix="once-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         try:
             make(folder)
         except Exception:
+            shutil.rmtree(folder)
             make(root)  # an error names the folder that the test knows
             raise
         _FOLDERS[key] = folder
     shutil.copytree(_FOLDERS[key], root, dirs_exist_ok=True)
+
+
+def forget() -> None:
+    """Remove all that was written. Processes that run tests end without what is registered for their end."""
+    for folder in _FOLDERS.values():
+        shutil.rmtree(folder, ignore_errors=True)
+    _FOLDERS.clear()
 
 
 def _key(value: Any) -> Hashable:
