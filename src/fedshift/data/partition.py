@@ -282,9 +282,9 @@ class Partition(Frozen):
             samples = self._dealt(samples)
         except UserError as fault:
             faults.append(fault)
-        sites = (*self.internal, *self.external)
-        groups = {site: samples.index[samples["site"] == site].to_numpy() for site in sites}
-        groups = {site: rows for site, rows in groups.items() if len(rows)}
+        places = samples.groupby("site", observed=True).indices
+        sites = [site for site in (*self.internal, *self.external) if site in places]
+        groups = {site: samples.index[places[site]].to_numpy() for site in sites}
         internal = [site for site in self.internal if site in groups]
         if self.truncate:
             smallest = min((len(groups[site]) for site in internal), default=0)
