@@ -32,8 +32,9 @@ def large_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (root / "probe").mkdir()
     (root / "probe" / "sitecustomize.py").write_text(PROBE, encoding="utf-8")
     runs = [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}]
-    made = Project.create(root / "a project", runs=runs, seeds=list(range(SEEDS)))
-    made.jobs()  # writes the bytecode
+    made = Project.create(root / "a project", runs=runs, seeds=[0])
+    made.jobs()  # writes the bytecode, for which two runs suffice
+    made.study(runs=runs, seeds=list(range(SEEDS)))
     return made
 
 
