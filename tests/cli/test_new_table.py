@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import functools
+import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +33,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def picture(path: Path, mode: str = "RGB", side: int = 40, values: tuple[int, ...] = (0, 90)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encoded(path.suffix, mode, side, values))
+
+
+@functools.cache
+def encoded(suffix: str, mode: str, side: int, values: tuple[int, ...]) -> bytes:
+    """Thousands of files are one image, which is encoded once."""
     pixels = np.resize(np.array(values, dtype=np.uint8), (side, side))
-    Image.fromarray(pixels).convert(mode).save(path)
+    Image.fromarray(pixels).convert(mode).save(file := io.BytesIO(), Image.registered_extensions()[suffix])
+    return file.getvalue()
 
 
 def export(sites: dict[str, int], share: float = 0.5, mode: str = "RGB") -> Iterator[tuple[str, ...]]:
