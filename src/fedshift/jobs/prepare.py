@@ -9,7 +9,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
 from ..io.text import read_json, write_json
+from .in_threads import each
 from .raw_images import notes, readable_rows
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
         masks[i] = mask
         return None
 
-    with ThreadPoolExecutor(max(threads, 1)) as pool:
-        faults = [fault for fault in pool.map(attempt, range(number)) if fault]
+    faults = [fault for fault in each(attempt, range(number), threads) if fault]
     require_none(shortened(faults[:SHOWN], len(faults), "masks"))
     masks.flush()
     return np.array([((mask > 0) & (mask != IGNORED)).mean() for mask in masks])
@@ -247,10 +246,10 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
     pixels = [seen(row) for row in array.written()]
     faults: list[UserError] = []
     number = 0
-    with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("prepare", array.total, "images") as bar:
+    with Progress("prepare", array.total, "images") as bar:
         bar.update(array.rows)
         for start in range(array.rows, array.total, BLOCK):
-            results = list(pool.map(attempt, range(start, min(start + BLOCK, array.total))))
+            results = list(each(attempt, range(start, min(start + BLOCK, array.total)), threads))
             wrong = [result for result in results if isinstance(result, UserError)]
             faults = [*faults, *wrong][:SHOWN]
             number += len(wrong)
@@ -258,7 +257,7 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
             if not faults:
                 block = np.stack([result for result in results if not isinstance(result, UserError)])
                 array.append(block)
-                pixels += pool.map(seen, block)
+                pixels += each(seen, block, threads)
             bar.update(len(results))
     require_none(shortened(faults, number, "images"))
     return pixels

@@ -6,7 +6,6 @@ The page shows it as notes on the data, so that no image is left out or shrunk b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..core.console import Progress
 from ..core.errors import UserError, UserErrors, shortened
 from ..core.spelling import groups
 from ..data.inspection import respelt
+from .in_threads import each
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +33,10 @@ def readable_rows(image: Callable[[int], object], number: int, threads: int) -> 
 
     Raises UserErrors where none of them can be.
     """
-    with ThreadPoolExecutor(max(threads, 1)) as pool, Progress("check", number, "images") as bar:
+    with Progress("check", number, "images") as bar:
         faults: list[UserError] = []
         rows = list[int]()
-        for i, fault in enumerate(pool.map(lambda i: _fault(image, i), range(number))):
+        for i, fault in enumerate(each(lambda i: _fault(image, i), range(number), threads)):
             bar.update(1)
             if fault is None:
                 rows.append(i)
@@ -69,8 +69,7 @@ def notes(
     if len(lost):
         yield f"{_images(lost, 'could not be read and', 'is', 'are')} left out."
     if reduction is not None:
-        with ThreadPoolExecutor(max(threads, 1)) as pool:
-            large = np.fromiter(pool.map(lambda i: reduction(i) > LARGE, rows), dtype=bool, count=len(rows))
+        large = np.fromiter(each(lambda i: reduction(i) > LARGE, rows, threads), dtype=bool, count=len(rows))
         if large.any():
             yield f"{_images(sites[rows[large]], '', 'is', 'are')} more than {LARGE} times {WHOLE_SLIDES}."
     for column in ("site", "patient"):
