@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -95,6 +96,11 @@ def plain(arguments: list[str], **options: object) -> tuple[int, str, str]:
         **options,  # type: ignore[call-overload]
     )
     return done.returncode, done.stdout, done.stderr
+
+
+@functools.cache
+def version() -> tuple[int, str, str]:
+    return plain(["--version"])
 
 
 @pytest.mark.parametrize("arguments", [LIST, ["list", "nonsense"], ["check", "no such study"], ["--version"]])
@@ -208,7 +214,7 @@ def test_no_request_ends_the_server(warm: Warm, words: bytes) -> None:
             socket.send_fds(connection, [b"f"], [none.fileno()] * 3)
         connection.sendall(words)
     until(lambda: not warm.children())
-    assert warm.run(["--version"]) == plain(["--version"])
+    assert warm.run(["--version"]) == version()
 
 
 def test_a_command_reads_the_sources_as_they_are(tmp_path: Path) -> None:
