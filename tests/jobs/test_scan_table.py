@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pandas as pd
 import pydicom
 import pytest
@@ -26,7 +24,6 @@ from fedshift.cli import parser as cli
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 
-SOURCES = Path(__file__).parents[2] / "src"
 HEADER = "path,label,site,patient,manufacturer,model,protocol"
 
 
@@ -60,17 +57,10 @@ def rows(path: str = "images.csv") -> pd.DataFrame:
 
 def called(*words: str, code: int = 0) -> str:
     """All that a command prints in a process of its own, warnings of libraries included."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-m", "fedshift", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == code, done.stdout
-    return done.stdout
+    done = forked.run("fedshift", words, Path.cwd(), forked.environment() | {"PYTHONPATH": str(forked.SOURCES)})
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    return said
 
 
 def digest(patient: str, key: Path = Path("pseudonyms.key")) -> str:
