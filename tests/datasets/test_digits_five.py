@@ -58,12 +58,12 @@ def mirrored(raw: Path, mirror: Path) -> Path:
 
 
 def test_the_miniature_is_prepared_end_to_end(tmp_path: Path) -> None:
-    data = Data(dataset=DigitsFive(morpho="generated"), synthetic=True)
+    data = Data(dataset=DigitsFive(images=24, morpho="generated"), synthetic=True)
     prepare.obtain(data, tmp_path / "raw", None)
     prepare.prepare(data, tmp_path / "raw", tmp_path / "out", threads=2)
     found = Prepared(tmp_path / "out")
     assert found.shape == DigitsFive.shape == (3, 28, 28)
-    sizes = dict.fromkeys(SITES, 500) | {"morpho_global": 100, "morpho_local": 100}
+    sizes = dict.fromkeys(SITES, 300) | {"morpho_global": 60, "morpho_local": 60}
     assert found.samples["site"].value_counts().to_dict() == sizes
     assert (found.samples.groupby(["site", "label"]).size().unstack().nunique(axis=1) == 1).all(), "classes alike"
     assert found.samples["patient"].isna().all()
