@@ -32,7 +32,7 @@ SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={d}/munge/munge.sock,cred_expire=60
+AuthInfo=socket={d}/munge/munge.sock,cred_expire=30
 StateSaveLocation={d}/state
 SlurmdSpoolDir={d}/spool
 SlurmctldPidFile={d}/run/slurmctld.pid

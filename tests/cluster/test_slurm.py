@@ -30,10 +30,11 @@ from fedshift.algorithms import Algorithm
 
 
 class Slow(Algorithm):
-    """Waits before each step, as long as the environment says."""
+    """Waits before each step, as long as a file is there that the environment names."""
 
     def loss(self, local, x, y):
-        time.sleep(float(os.environ.get("PAUSE", 0)))
+        if os.path.exists(os.environ.get("HOLD", "")):
+            time.sleep(0.25)
         return super().loss(local, x, y)
 '''
 CANCELLED, REQUEUED, TIMED_OUT = 1, 2, 3
@@ -43,13 +44,9 @@ STOPS = {
     REQUEUED: ["scontrol", "requeue", "{}"],
     TIMED_OUT: ["scontrol", "update", "timelimit=1", "jobid={}"],
 }
-PAUSE = 0.02
-"""Seconds. A round of eight steps then takes a fifth of a second."""
 STUDY = {
-    "runs": [
-        {"algorithm": "slow", "seeds": [CANCELLED, REQUEUED], "training": {"rounds": 100}},
-        {"algorithm": "slow", "seeds": [TIMED_OUT], "training": {"rounds": 250}},
-    ],
+    # while they are held, for two minutes: SLURM looks every 30 seconds for jobs whose time is over
+    "runs": [{"algorithm": "slow", "seeds": [CANCELLED, REQUEUED, TIMED_OUT], "training": {"rounds": 60}}],
     "inferences": ["tsmobn"],
     "figures": [],
 }
@@ -102,12 +99,12 @@ def run(project: Project, seed: int) -> str:
 
 @pytest.fixture(scope="module")
 def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: Project) -> Outcome:
-    """One call of Snakemake, and three runs that are stopped while they are under way."""
+    """One call of Snakemake, and three runs that are stopped while they are under way, slow until all have stopped."""
     project = created(tmp_path_factory.mktemp("cluster") / "a project")
     words = ["--profile", "profiles/slurm", "--config", "study=tiny"]
     output = project.root.parent / "snakemake.log"
-    own = {"FEDSHIFT_GPU_PARTITION": "gpu", "PAUSE": str(PAUSE)}
-    environment = cluster.environment | own
+    (hold := project.root.parent / "hold").touch()
+    environment = cluster.environment | {"FEDSHIFT_GPU_PARTITION": "gpu", "HOLD": str(hold)}
     with output.open("w") as out:
         process = subprocess.Popen(
             [one_node.plain_python(cluster.folder), str(Path(__file__).parent / "quick.py"), *words],
@@ -118,13 +115,16 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
             stderr=subprocess.STDOUT,
         )
     try:
-        waiting = {run(local, seed): command for seed, command in STOPS.items()}
+        runs = {run(local, seed): command for seed, command in STOPS.items()}
+        waiting = dict(runs)
         while waiting:
             until(lambda: process.poll() is not None or begun(project, waiting), "a run that is under way")
             assert process.poll() is None, output.read_text()
             for key in begun(project, waiting):
                 (job,) = (number for number, job in cluster.jobs().items() if job["Comment"].endswith(key))
                 cluster.ask(*(word.format(job) for word in waiting.pop(key)))
+        until(lambda: process.poll() is not None or stopped(project, runs), "runs that have stopped")
+        hold.unlink()
         assert process.wait(2 * PATIENCE) == 0, output.read_text()
     finally:
         process.kill()
@@ -135,7 +135,14 @@ def outcome(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, local: P
 def begun(project: Project, runs: Iterable[str]) -> list[str]:
     """Return the runs that have done some rounds."""
     logs = {key: project.root / "results" / "runs" / key / "rounds.jsonl" for key in runs}
-    return [key for key, log in logs.items() if log.exists() and log.read_text(encoding="utf-8").count("\n") >= 5]
+    return [key for key, log in logs.items() if log.exists() and log.read_text(encoding="utf-8").count("\n") >= 2]
+
+
+def stopped(project: Project, runs: Iterable[str]) -> bool:
+    """Return whether all runs have stopped, or go on already."""
+    logs = [project.root / "results" / "logs" / "train" / f"{key}.log" for key in runs]
+    told = [log.read_text(encoding="utf-8") if log.exists() else "" for log in logs]
+    return all("stopped; start again" in text or "resuming after round" in text for text in told)
 
 
 def test_the_bytes_are_those_of_a_run_without_a_cluster(outcome: Outcome, local: Project) -> None:
