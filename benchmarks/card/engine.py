@@ -7,7 +7,7 @@ from functools import partial
 
 from fedshift.core.errors import UserError
 
-from .loads import Load, resident
+from .loads import DENSENET_SMALL, UNET_SMALL, Load, resident
 from .setting import PRECISIONS, Case, Figures, Setting, computing, in_turn
 
 FULL = {
@@ -21,8 +21,8 @@ FULL = {
 }
 SMALL = {
     "MLP 784-30-10, 2 x 8, batch 4": Load("mlp", (784,), 10, 2, 8, 4),
-    "ResNet-20 8 px, 2 x 4, batch 2": Load("resnet20", (3, 8, 8), 10, 2, 4, 2),
-    "unet_small 16 px, 2 x 4, batch 2": Load("unet_small", (3, 16, 16), 2, 2, 4, 2, masks=True),
+    "densenet_small 8 px, 2 x 4, batch 2": DENSENET_SMALL,
+    "unet_small 16 px, 2 x 4, batch 2": Load("unet_small", (3, 16, 16), 2, 2, 4, 2, True, UNET_SMALL),
 }
 GOAL = 0.9
 SECONDS = 2.5

@@ -95,6 +95,12 @@ class Load:
         return self.task.batch_loss(logits, y, None)
 
 
+UNET_SMALL = {"features": [4, 4, 4, 6, 6, 4]}
+"""Settings of a U-Net whose steps take no time."""
+DENSENET_SMALL = Load("densenet_small", (3, 8, 8), 10, 2, 4, 2, settings={"growth": 4, "blocks": [1], "stem": 4})
+"""A network with convolutions and batch norm, and images, of which a round takes no time."""
+
+
 def resident(read: Mapping[str, MappedSamples], device: torch.device) -> dict[str, TensorSamples]:
     """Return samples that a job reads as float32 on the device."""
     out = {}

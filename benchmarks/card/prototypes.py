@@ -16,14 +16,13 @@ from torch.func import functional_call, grad, vmap
 from fedshift.data.samples import MappedSamples, TensorSamples
 from fedshift.nn.transfer import array_to_device
 
-from .loads import LR, Load, Loss, bare_round, convolves, resident
+from .loads import DENSENET_SMALL, LR, Load, Loss, bare_round, convolves, resident
 from .setting import Case, Figures, NotHereError, Setting, computing, in_turn
 
 MLP = Load("mlp", (784,), 10, 50, 64, 32)
 DIGITS = Load("digit_cnn", (3, 28, 28), 10, 5, 640, 32)
 RESNET = Load("resnet20", (3, 32, 32), 10, 5, 1280, 128)
 DENSENET = Load("densenet121", (3, 96, 96), 2, 2, 256, 128)
-TINY = Load("resnet20", (3, 8, 8), 10, 2, 4, 2)
 TINY_MLP = Load("mlp", (784,), 10, 3, 8, 4)
 SECONDS = 2.0
 
@@ -31,7 +30,7 @@ SECONDS = 2.0
 def cases(setting: Setting) -> Iterator[Case]:
     """A row for each idea and network: `gain` is the time of today's way over that of the other."""
     every: dict[str, Load] = setting.size(
-        {"DigitCNN": DIGITS, "ResNet-20": RESNET, "DenseNet121": DENSENET}, {"ResNet-20": TINY}
+        {"DigitCNN": DIGITS, "ResNet-20": RESNET, "DenseNet121": DENSENET}, {"densenet_small": DENSENET_SMALL}
     )
     graphed = setting.size({"MLP": MLP, "DigitCNN": DIGITS, "ResNet-20": RESNET}, {"MLP": TINY_MLP})
     for name, load in graphed.items():

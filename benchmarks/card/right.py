@@ -24,6 +24,7 @@ from fedshift.models import initialise
 from fedshift.nn.memory_format import channels_last
 from fedshift.tasks import CLASSIFICATION, Segmentation, Task
 
+from .loads import UNET_SMALL
 from .setting import CPU, Case, Figures, Setting, WrongError
 
 CLASSES, SIDE = 3, 16
@@ -70,7 +71,7 @@ def network() -> nn.Module:
 
 def unet() -> nn.Module:
     """A small U-Net."""
-    return initialise(build("model", {"name": "unet_small", "features": [4, 4, 4, 6, 6, 4]}), (3, SIDE, SIDE), 2, 0)
+    return initialise(build("model", {"name": "unet_small", **UNET_SMALL}), (3, SIDE, SIDE), 2, 0)
 
 
 def sites(masks: bool = False, seed: int = 0) -> dict[str, tuple[Tensor, Tensor]]:
@@ -271,7 +272,7 @@ def cases(setting: Setting) -> Iterator[Case]:
 
     yield Case("library and workflow, the same run", 15, partial(same.library_and_workflow, setting))
     yield Case("a job that is stopped and called again", 15, partial(same.stopped, setting))
-    every = setting.size(1, 4)
+    every = setting.size(1, 6)
     for name, cls in list(discover("algorithm").items())[::every]:
         algorithm = settled("algorithm", name, **SHORT.get(name, {}))
         policies = cls.policies[: setting.size(None, 1)]

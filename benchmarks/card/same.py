@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -34,13 +35,13 @@ from fedshift.study.run import Run
 from .right import State
 from .setting import Figures, NotHereError, Setting, WrongError
 
-STUDY = {
+STUDY: dict[str, Any] = {
     "title": "A run of seconds",
     "dataset": {"name": "digits_dg", "images": 5},
     "partition": {"internal": ["mnist", "mnist_m", "syn"], "external": ["svhn"]},
     "model": {"name": "densenet_small", "growth": 4, "blocks": [1], "stem": 4},
     "transforms": ["scale_intensity", "random_crop"],
-    "training": {"rounds": 6, "batch_size": 16, "lr": 0.05, "select": "last"},
+    "training": {"batch_size": 16, "lr": 0.05, "select": "last"},
     "runs": [{"algorithm": "scaffold", "bn": "aggregated"}],
     "seeds": [0],
     "inferences": ["tsmobn"],
@@ -49,7 +50,7 @@ STUDY = {
 
 def library_and_workflow(setting: Setting) -> Figures:
     """Compare what the jobs write with what the library returns. Raises WrongError where a bit differs."""
-    with _project() as (plan, run), _jobs_on(setting):
+    with _project(setting) as (plan, run), _jobs_on(setting):
         paths = Paths()
         train.train(run, paths, threads=4)
         written, _ = read_tensors(paths.run_files(run.id).model)
@@ -69,7 +70,7 @@ def library_and_workflow(setting: Setting) -> Figures:
 
 def stopped(setting: Setting) -> Figures:
     """Stop the training of a job by SIGTERM, call it again, and compare with one that nobody stopped."""
-    with _project() as (_, run), _jobs_on(setting):
+    with _project(setting) as (_, run), _jobs_on(setting):
         paths = Paths()
         files = paths.run_files(run.id)
         stopping = threading.Thread(target=_stop_after, args=(files.state,))
@@ -108,11 +109,12 @@ def _equal(one: State, two: State) -> bool:
 
 
 @contextlib.contextmanager
-def _project() -> Iterator[tuple[Plan, Run]]:
+def _project(setting: Setting) -> Iterator[tuple[Plan, Run]]:
     """Prepare the study's data in a folder of its own, which is the current one inside the context."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         file = Path("small.yaml")
-        file.write_text(yaml.safe_dump(STUDY), encoding="utf-8")
+        training = STUDY["training"] | {"rounds": setting.size(6, 3)}
+        file.write_text(yaml.safe_dump(STUDY | {"training": training}), encoding="utf-8")
         plan = load_plan(file, "mini")
         (run,) = plan.runs.values()
         steps = [("download", data.raw) for data in plan.data.values()] + [("prepare", name) for name in plan.data]

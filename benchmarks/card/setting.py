@@ -131,12 +131,15 @@ def in_turn(
 ) -> dict[str, float]:
     """Return the median seconds of each work, which are called in turn for about some seconds in all.
 
-    Each is called twice before, so that libraries are loaded and kernels are chosen.
+    Each is called twice before, so that libraries are loaded and kernels are chosen; with no seconds, once, since no
+    figure counts then.
     """
     for work in works.values():
         work()
-    once = sum(timed(work, device) for work in works.values())
-    repeats = int(min(max(3, seconds / once), most)) if seconds else 1
+    once = {name: timed(work, device) for name, work in works.items()}
+    if not seconds:
+        return once
+    repeats = int(min(max(3, seconds / sum(once.values())), most))
     times = [{name: timed(work, device) for name, work in works.items()} for _ in range(repeats)]
     return {name: statistics.median(row[name] for row in times) for name in works}
 
