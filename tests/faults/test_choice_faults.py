@@ -10,6 +10,7 @@ from pathlib import Path
 import fake_study
 import harm
 import pytest
+from rotation import of_day
 from searched_study import trained
 
 from fedshift.io import checksums
@@ -61,14 +62,13 @@ def test_every_disk_event_of_a_choice(searched: tuple[Plan, Paths], tmp_path: Pa
     assert events > len(written)
     linked = any(file.samefile(paths.run_files(key).folder / file.name) for file in written for key in run.candidates)
     # what a link shows is on the disk since its training: only copies can be cut
-    for kind in [KILL] if linked else [KILL, *CUTS]:
-        for number in range(1, events + 1):
-            shutil.rmtree(folder)
-            fault = harm.Fault(kind.kind, number)
-            assert forked(lambda: choose(run, paths), fault, tmp_path, count), f"{fault} does nothing"
-            choose(run, paths)
-            assert {file: file.read_bytes() for file in written} == right, fault
-            assert {file: file.read_bytes() for file in candidates} == candidates, fault
-            for file in written:
-                assert checksums.recorded(file), (fault, file)
-                assert not checksums.damage(file, whole=True), (fault, file)
+    kinds = [KILL] if linked else [KILL, *CUTS]
+    for fault in of_day([harm.Fault(kind.kind, number) for kind in kinds for number in range(1, events + 1)], 6):
+        shutil.rmtree(folder)
+        assert forked(lambda: choose(run, paths), fault, tmp_path, count), f"{fault} does nothing"
+        choose(run, paths)
+        assert {file: file.read_bytes() for file in written} == right, fault
+        assert {file: file.read_bytes() for file in candidates} == candidates, fault
+        for file in written:
+            assert checksums.recorded(file), (fault, file)
+            assert not checksums.damage(file, whole=True), (fault, file)

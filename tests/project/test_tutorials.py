@@ -1,10 +1,11 @@
-"""The tutorials of the site work: each is carried out from top to bottom in an empty folder."""
+"""The tutorials of the site work are carried out from top to bottom in empty folders: one a day, or all of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from rotation import of_day
 from tutorial import ROOT, Reader, steps
 
 from fedshift.cli.parser import parser
@@ -28,7 +29,7 @@ def test_every_tutorial_is_carried_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not COMMANDS.keys() >= NEEDS, reason=f"fedshift has no command {sorted(NEEDS - COMMANDS.keys())}")
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", of_day(PAGES, 4))
 def test_a_tutorial_works_from_top_to_bottom(name: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     page = ROOT / "docs/tutorials" / f"{name}.md"

@@ -1,4 +1,4 @@
-"""Every study of the papers runs at mini scale: an eighth of them each day, all with TESTS=all (make test-all).
+"""Every study of the papers runs at mini scale: a sixteenth of them each day, all with TESTS=all (make test-all).
 
 The day's studies train for a round a run, which is all that the tests below need. Its steps are called in this process,
 and a dry run shows that Snakemake would call the same. `make test-all` trains for the rounds of the miniatures, under
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path("config") / "studies"
 PAPERS = [name for name in study.names(ROOT / FOLDER) if name.startswith(("fedbn-", "tsmobn-", "unifed-", "fedtan-"))]
-CHOSEN = of_day(PAPERS, 8)
+CHOSEN = of_day(PAPERS, 16)
 
 
 def shorten(path: Path) -> None:
