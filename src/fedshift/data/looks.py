@@ -298,7 +298,7 @@ def _cut(source: np.ndarray, box: Box) -> np.ndarray:
 
 def _direction(grey: np.ndarray) -> np.ndarray:
     """Return grey levels around 0 with length 1: products of two images are correlations then. One grey gives zeros."""
-    centred = grey - grey.mean()
+    centred = grey - np.add.reduce(grey, axis=None) / grey.size  # `mean` takes longer to begin than to add up
     flat = centred.ravel()
     out: np.ndarray = centred / (math.sqrt(flat @ flat) or 1)
     return out
