@@ -20,6 +20,7 @@ from rotation import ALL, of_day
 from tiny_project import ROOT, Project
 
 from fedshift import cli, study
+from fedshift.data import looks
 from fedshift.models import alexnet_bn
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     called: Counter[str] = Counter(index=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alexnet_bn, "HIDDEN", 64)  # AlexNet has 57 million parameters, which each client keeps on disk
+        patch.setattr(looks, "MOST", 100)  # pairs of like images that a page compares: ten thousand take a minute
         patch.chdir(project.root)
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             patch.setenv(name, "1")  # put back afterwards what commands set
