@@ -11,6 +11,7 @@ least that it may be.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,7 +91,7 @@ class Part:
     above: float = 1.0
     weight: float = 1.0
 
-    @property
+    @functools.cached_property
     def variance(self) -> float:
         """The variance of the mean over trainings over these patients, without its sides."""
         return max(float((self.influence.mean(0) ** 2).sum()), self.floor)
@@ -159,7 +160,7 @@ class Estimate:
     fewest: int = 0
     scale: str = ""
 
-    @property
+    @functools.cached_property
     def mean(self) -> float:
         """The mean over trainings; NaN without any."""
         if not len(self.values):
@@ -308,13 +309,13 @@ def single(
     columns = []
     for part in influence.T:
         counted = ~np.isnan(part)
-        columns.append(_by_patient(part[counted], people[counted]))
-        number = len(columns[-1].sizes)
-        sums = np.bincount(people[counted], part[counted], minlength=width)
+        sums, column = _by_patient(part[counted], people[counted], width)
+        columns.append(column)
+        number = len(column.sizes)
         # The factor stands on the influence, so that sums of estimates need not know where it came from.
-        total += sums * np.sqrt(number / max(number - 1, 1))
+        total += sums * math.sqrt(number / max(number - 1, 1))
     rarer = min(len(column.sizes) for column in columns)
-    tested = len(np.unique(people[~np.isnan(influence).all(1)]))
+    tested = np.count_nonzero(np.bincount(people[~np.isnan(influence).all(1)]))
     df = float(rarer - 1)
     if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
@@ -355,12 +356,14 @@ class _Column(NamedTuple):
         """True where patients have equally many samples, and all samples of a patient have one influence."""
         if not len(self.sizes) or self.sizes.min() < self.sizes.max():
             return False
-        return bool(np.allclose(self.value, self.mean, rtol=0, atol=1e-12))
+        return bool((np.abs(self.value - self.mean) <= 1e-12).all())
 
 
-def _by_patient(value: np.ndarray, people: np.ndarray) -> _Column:
-    _, patient, sizes = np.unique(people, return_inverse=True, return_counts=True)
-    return _Column(value, (np.bincount(patient, value) / sizes)[patient], sizes)
+def _by_patient(value: np.ndarray, people: np.ndarray, width: int) -> tuple[np.ndarray, _Column]:
+    """Return the sum of the influences of each of `width` patients (width,), and the influences by patient."""
+    sizes = np.bincount(people, minlength=width)
+    sums = np.bincount(people, value, minlength=width)
+    return sums, _Column(value, sums[people] / sizes[people], sizes[sizes > 0])
 
 
 def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
@@ -495,7 +498,9 @@ def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
 def _stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
     """Return tables of influences below each other; patients that some of them lack move nothing there."""
     width = max(table.shape[1] for table in tables)
-    return np.concatenate([np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables])
+    return np.concatenate(
+        [table if table.shape[1] == width else np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables]
+    )
 
 
 def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..study.threshold import Threshold
 from . import estimates
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition
-from .estimates import Group
+from .estimates import Estimate, Group
 from .names import IDS, Names
 from .predictions import INFERENCE, Missing, Part, Predictions, Samples
 from .values import NAN, Value
@@ -175,6 +175,11 @@ def bounds(
     On other validation patients another threshold is chosen. `choices` (trainings, groups, 6) are the influences of
     groups of these patients (see `choice`), who are others than those of the samples. Without it, thresholds are fixed.
     """
+    return _bounds(_trained(counts, people, group), choices)
+
+
+def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[Estimate]]:
+    """Return RATES of each training with their influences; see `bounds`."""
     above = counts @ _ABOVE
     below = counts @ _BELOW
     mean = rates(counts.sum(1))
@@ -182,12 +187,17 @@ def bounds(
         # A sample moves a ratio of sums by what it adds above the line beyond the rate of what it adds below.
         moved = (above - mean[:, None] * below) / below.sum(1, keepdims=True)
     moved = np.where(below > 0, moved, np.nan)
+    return [
+        [estimates.single(mean[n, k], moved[n, :, k], people, group, n, "share") for k in range(len(RATES))]
+        for n in range(len(counts))
+    ]
+
+
+def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES as means over trainings; see `bounds`."""
     out = []
-    for k in range(len(RATES)):
-        trainings = [
-            estimates.single(mean[n, k], moved[n, :, k], people, group, n, "share") for n in range(len(counts))
-        ]
-        rate = estimates.over_trainings(trainings)
+    for k, of_rate in enumerate(zip(*trainings, strict=True)):
+        rate = estimates.over_trainings(of_rate)
         if choices is not None and choices.size and rate.parts:
             size = min(choices.shape[1], GROUPS)
             chosen = estimates.Part(choices[..., k], 0, size, size - 1.0)
@@ -373,10 +383,11 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
         parts = [training.places[role, site] for training in trainings.values()]
         counts, people = _stacked(parts, thresholds)
         choices = _choices([*trainings.values()], (role, site)) if role != VALIDATION else None
+        trained = _trained(counts, people, parts[0].group)
         for name, members in groups.items():
             mean = rates(counts[members].sum(1)).mean(0)
             change = mean - home.setdefault(name, mean)  # validation comes first
-            low, high = bounds(counts[members], people, parts[0].group, None if choices is None else choices[members])
+            low, high = _bounds([trained[n] for n in members], None if choices is None else choices[members])
             yield {
                 **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
                 "seed": condition.runs[name].seed if name != ALL else None,

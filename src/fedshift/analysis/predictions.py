@@ -27,6 +27,8 @@ INFERENCE = ["inference", "momentum", "batch_size", "order"]
 TYPES: dict[str, Any] = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 """Types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
+NAMED = ["sample", *SITE]
+"""The columns that name a sample and where it is."""
 Samples = Callable[[str], "pd.DataFrame"]
 """Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
 SPLITS = ("test", "val")
@@ -110,6 +112,8 @@ class Predictions:
         self._splits: dict[tuple[str, str, frozenset[str]], pd.DataFrame] = {}
         self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
         self._about: dict[tuple[str, str], list[_About]] = defaultdict(list)
+        self._orders: dict[tuple[str, str, tuple[str, ...]], list[tuple[pd.DataFrame, np.ndarray, pd.DataFrame]]]
+        self._orders = defaultdict(list)
 
     def read(self, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
         """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
@@ -144,8 +148,8 @@ class Predictions:
         """
         self._kept(run, inference, "test")
         path = self._path(run)
-        table = self._checked(read_table(path), path, run, inference, "test")
-        return table.reindex(columns=["sample", *SITE, *self.columns(run), "mask"])
+        table = self._checked(_read(path), path, run, inference, "test")
+        return table.reindex(columns=[*NAMED, *self.columns(run), "mask"])
 
     def columns(self, run: Run) -> list[str]:
         """Return the names of the numbers that are kept of an image."""
@@ -163,7 +167,7 @@ class Predictions:
         key = id_, split, frozenset(sites)
         if key not in self._splits:
             table = self.partition(id_)
-            rows = table[(table["split"] == split) & table["site"].astype(str).isin(sites)][["sample", *SITE]]
+            rows = table[(table["split"] == split) & table["site"].astype(str).isin(sites)][NAMED]
             self._splits[key] = rows.astype(str).sort_values(["site", "sample"], ignore_index=True)
         return self._splits[key]
 
@@ -203,7 +207,7 @@ class Predictions:
         table = None
         if path.exists():
             identity.require(path, **identity.of_predictions(self.paths.run_files(run.id), members))
-            table = read_table(path)
+            table = _read(path)
         for key, split in itertools.product(members, SPLITS):
             try:
                 if table is None:
@@ -216,15 +220,16 @@ class Predictions:
 
     def _checked(self, table: pd.DataFrame, path: Path, run: Run, inference: str, split: str) -> pd.DataFrame:
         """Return the rows of one inference and split of a file, sorted."""
+        chosen = np.ones(len(table), dtype=bool)
         if "inference" in table:  # several in one file
-            table = table[table["inference"] == inference]
+            chosen = (table["inference"] == inference).to_numpy()
             extra = [c for c in table if str(c).startswith(COUNT) or c == "adapted"]
-            table = table.drop(columns=[c for c in extra if table[c].isna().all()])  # another inference's columns
+            table = table.drop(columns=[c for c in extra if table[c][chosen].isna().all()])  # another inference's
         if "split" in table or split != "test":
-            table = table[table["split"] == split] if "split" in table else table[:0]
-            table = table.drop(columns="split", errors="ignore")
+            chosen = chosen & (table["split"] == split).to_numpy() if "split" in table else np.zeros_like(chosen)
+        table = table[chosen]
         columns = self.columns(run)
-        if absent := [c for c in ("sample", *SITE, "label") if c not in table]:
+        if absent := [c for c in (*NAMED, "label") if c not in table]:
             raise UserError(path, f"no column {', '.join(absent)}")
         if not len(table):
             raise Missing(
@@ -235,14 +240,32 @@ class Predictions:
         fault = self.plan.study.task.fault(table[columns].to_numpy(dtype=float), table["label"].to_numpy())
         if fault:
             raise Missing(path, fault)
-        table = table.astype({"sample": str, "site": str, "role": str, "label": int})
-        # In one order for all runs, so that equal columns are equal objects and can be shared.
-        table = table.sort_values(["site", "sample"], ignore_index=True)
-        if partial := self._not_whole(run, table, split):
-            raise Missing(path, partial)
+        order, names = self._sorted(path, run, table[NAMED], split)
+        others = table.drop(columns=[*NAMED, "inference", "split"], errors="ignore").iloc[order]
+        table = names.join(others.astype({"label": int}).set_axis(names.index))
         if "adapted" in table:
             table = table[~table["adapted"].astype(bool)].reset_index(drop=True)
         return table
+
+    def _sorted(self, path: Path, run: Run, names: pd.DataFrame, split: str) -> tuple[np.ndarray, pd.DataFrame]:
+        """Return the order in which the rows of a file are sorted by site and sample, and `names` in that order.
+
+        Runs and inferences predict the same samples, one as another: what is found of some of them holds for all.
+        Raises Missing where samples are not those of the partition.
+        """
+        names = names.reset_index(drop=True)
+        alike = self._orders[run.partition_id, split, run.tested]
+        for known, order, table in alike:
+            if names.equals(known):
+                return order, table
+        # In one order for all runs, so that equal columns are equal objects and can be shared.
+        table = names.astype(str).sort_values(["site", "sample"])
+        order = table.index.to_numpy()
+        table = table.reset_index(drop=True)
+        if partial := self._not_whole(run, table, split):
+            raise Missing(path, partial)
+        alike.append((names, order, table))
+        return order, table
 
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
         """Return what is wrong with sorted predictions that lack samples, have others, or some twice; else nothing."""
@@ -254,7 +277,7 @@ class Predictions:
         # Validation images of a site may be left out, where they are too few for the statistics of a batch.
         sites = run.tested if split == "test" else tuple(table["site"].unique())
         wanted = self._wanted(run.partition_id, split, sites)
-        if table[["sample", *SITE]].equals(wanted):
+        if table[NAMED].equals(wanted):
             return ""
         wanted = wanted.set_index("sample")
         members = set(wanted.index)
@@ -288,13 +311,19 @@ class Predictions:
     def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         rows = self.by_patient(run, rows)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
-        table = rows[["sample", *SITE, "label", *counted]]
+        table = rows[[*NAMED, "label", *counted]]
         alike = self._about[run.partition_id, split]
         shared = next((one for one in alike if table.equals(one.table)), None)
         if shared is None:
             shared = _divided(table, counted)
             alike.append(shared)
         return _Kept(shared, rows[self.columns(run)].to_numpy(dtype=float))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """Return the table in a file, its texts as Python's own: rows of these are chosen and compared much faster."""
+    table = read_table(path)
+    return table.astype(dict.fromkeys(table.select_dtypes("str").columns, object))
 
 
 def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:
