@@ -55,9 +55,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with all it can have: synthetic data, a missing run, names full of markup."""
     root = tmp_path_factory.mktemp("page")
     plan, paths = summarised(root, without={"bn": "local", "seed": 2})
+    loaded = results.load(plan, paths)
     for name in plan.figures:
-        results.draw(results.load(plan, paths), name)
-    return page.write(results.load(plan, paths)).as_uri()
+        results.draw(loaded, name)
+    return page.write(loaded).as_uri()
 
 
 @pytest.fixture

@@ -81,12 +81,13 @@ def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
         inferences=["source", {"name": "tsmobn", "batch_size": [2, 32]}, {"name": "source", "client": "centre0"}],
     )
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
+    loaded = results.load(plan, paths)
+    summary.summarise(loaded)
     for name in NAMES:
-        text = results.draw(results.load(plan, paths), name).read_text(encoding="utf-8")
+        text = results.draw(loaded, name).read_text(encoding="utf-8")
         assert ("Nothing to draw" in text) == (name == "test_curves"), "no site is watched"
         assert fake_study.EVIL not in text
-    found = results.load(plan, paths).for_figures
+    found = loaded.for_figures
     assert {"floats_down", "floats_up"} <= set(found.rounds)
     clients = {_series.client_of(i, found.internal) for i in found.scores["inference"]}
     assert clients == {None, "centre0"}

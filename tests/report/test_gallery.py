@@ -9,12 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import once
 import pandas as pd
 import pytest
 import yaml
 from fake_study import EVIL
 from outline import Outline
-from papers_study import beside_paper
+from papers_study import beside_paper, scored_beside
 
 from fedshift.analysis.results import load
 from fedshift.cli import parser as cli
@@ -37,8 +38,15 @@ TINY: dict[str, Any] = {
 
 
 def shown(root: Path, rows: str = ROWS, **changes: Any) -> tuple[Plan, Paths, str]:
-    plan, paths = beside_paper(root, rows, **({"trends": [TREND], "reproduces": ["p-table1"]} | changes))
-    return plan, paths, page.write(load(plan, paths)).read_text(encoding="utf-8")
+    """Return a study beside a paper, and its page; both are made once for the same arguments."""
+    changes = {"trends": [TREND], "reproduces": ["p-table1"]} | changes
+
+    def make(folder: Path) -> None:
+        page.write(load(*beside_paper(folder, rows, **changes)))
+
+    once.written(root, (rows, changes), make)
+    plan, paths = scored_beside(root, rows, **changes)
+    return plan, paths, paths.page(plan.name).read_text(encoding="utf-8")
 
 
 def test_the_page_shows_trends_and_published_values(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ from fedshift.study.plan import Plan
 
 SMALL: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "figures": []}
 """One training, for what does not depend on trainings and conditions."""
+ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
+"""Three trainings of one condition."""
 
 
 @pytest.fixture
@@ -42,6 +44,12 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Paths, str]:
     return reported(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of SMALL."""
+    return reported(tmp_path_factory.mktemp("small"), **SMALL)[2]
 
 
 def test_page_is_one_small_file(whole: tuple[Plan, Paths, str]) -> None:
@@ -141,7 +149,7 @@ def test_words_follow_the_numbers(tmp_path: Path, source: float, tsmobn: float, 
 
 
 def test_no_external_site(tmp_path: Path) -> None:
-    plan, paths, html = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, figures=["sites"])
+    plan, paths, html = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, seeds=[0], figures=["sites"])
     told = answer(results.load(plan, paths).findings)
     assert told.lead.endswith("The study has no external site, so it cannot say how the model travels.")
     assert told.others and not any("external" in text for text in told.others)
@@ -152,7 +160,7 @@ def test_no_external_site(tmp_path: Path) -> None:
 
 def test_no_external_site_is_said_once_where_a_condition_is_of_clients_alone(tmp_path: Path) -> None:
     runs = [{"algorithm": ["local", "fedavg", "fedprox"], "bn": "local"}]
-    plan, paths, _ = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, runs=runs, figures=[])
+    plan, paths, _ = reported(tmp_path, partition={"internal": ["centre0", "centre3"]}, **SMALL | {"runs": runs})
     told = answer(results.load(plan, paths).findings)
     said = [text.count("The study has no external site") for text in (told.lead, *told.others)]
     assert said == [1, 0, 0], "the first federated condition leads, and FedProx and the clients alone stand below"
@@ -161,7 +169,7 @@ def test_no_external_site_is_said_once_where_a_condition_is_of_clients_alone(tmp
 @pytest.mark.usefixtures("many")
 def test_lower_is_better_is_understood(tmp_path: Path) -> None:
     """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them."""
-    text = Outline(reported(tmp_path, headline="brier", figures=[])[2]).text
+    text = Outline(reported(tmp_path, headline="brier", **ONE)[2]).text
     assert "Brier score" in text
     assert "Brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
     assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over 72 patients and 3 trainings)" in text
@@ -170,7 +178,7 @@ def test_lower_is_better_is_understood(tmp_path: Path) -> None:
 
 def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) -> Answer:
     """The answer of a study with that gain outside and that gap, and nothing changed inside."""
-    plan, paths = summarised(root, figures=[])
+    plan, paths = summarised(root, **ONE)
     monkeypatch.setattr(Findings, "gap", lambda *_: gap)
     monkeypatch.setattr(Findings, "losing", lambda *_: [])
     monkeypatch.setattr(Findings, "gain", lambda _, group, key, role, **__: gain if role == "external" else Value())
@@ -247,7 +255,7 @@ def test_a_metric_without_intervals_promises_none(tmp_path: Path) -> None:
 
 
 def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
-    text = Outline(reported(tmp_path, headline="balanced_accuracy", figures=[])[2]).text
+    text = Outline(reported(tmp_path, headline="balanced_accuracy", **ONE)[2]).text
     assert "Balanced accuracy 90.0 ± 0.0 %" in text
     assert "(too few test patients of a class at centre0 and centre3)" in text
     assert "adds 20.0 points at external sites (95% interval 20.0 to 20.0" in text
@@ -262,7 +270,7 @@ def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
             (role, inference), 0.6
         )
 
-    plan, paths, html = reported(tmp_path, share_right, figures=[])
+    plan, paths, html = reported(tmp_path, share_right, **ONE)
     text = Outline(html).text
     assert "TsmoBN recovers 10.0 points of the external loss" in text
     told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
@@ -283,7 +291,7 @@ def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
     def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
-    text = Outline(reported(tmp_path, share_right, figures=[])[2]).text
+    text = Outline(reported(tmp_path, share_right, **ONE)[2]).text
     assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." not in text, "internal sites have few patients of a class"
     assert "6 patients of" in text
@@ -300,7 +308,9 @@ def test_a_site_of_one_class_is_a_dash_and_left_out(tmp_path: Path) -> None:
         return 0.2 if site == "centre1" else 0.8 if role == "internal" else 0.6
 
     text = Outline(
-        reported(tmp_path, share_right, change=one_class, headline="balanced_accuracy", figures=["sites"])[2]
+        reported(tmp_path, share_right, change=one_class, headline="balanced_accuracy", **ONE | {"figures": ["sites"]})[
+            2
+        ]
     ).text
     assert "Balanced accuracy 80.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at 1 of 2 external sites" in text
     assert "centre1 external 60 – – –" in text
@@ -329,7 +339,7 @@ def test_a_metric_defined_nowhere_is_no_missing_run(tmp_path: Path) -> None:
 
 
 def test_missing_runs_are_loud(tmp_path: Path) -> None:
-    plan, _, html = reported(tmp_path, without={"bn": "local", "seed": 2})
+    plan, _, html = reported(tmp_path, without={"bn": "local", "seed": 2}, figures=[])
     text = Outline(html).text
     gone = next(name for name, run in plan.runs.items() if (run.bn, run.seed) == ("local", 2))
     assert "Incomplete: 1 entry is missing." in text
@@ -387,14 +397,14 @@ def test_where_one_partition_tests_inside_the_dash_of_the_other_is_explained(tmp
 
 
 def test_a_condition_without_any_run_is_still_there(tmp_path: Path) -> None:
-    text = Outline(reported(tmp_path, without={"bn": "local"})[2]).text
+    text = Outline(reported(tmp_path, without={"bn": "local"}, figures=[])[2]).text
     assert "Incomplete: 3 entries are missing." in text
     assert "FedAvg, local BN: no run of it has been scored" in text
     assert "FedAvg, local BN Source – no run no run" in text
 
 
 def test_an_inference_without_predictions_is_missing_in_every_run(tmp_path: Path) -> None:
-    plan, paths = fake_study.build(tmp_path)
+    plan, paths = fake_study.build(tmp_path, figures=[])
     for run in plan.runs:
         fake_study.remove(plan, paths, run, "tsmobn")
     score.score(plan, paths)
@@ -463,11 +473,11 @@ def test_without_validation_the_last_round_is_kept_and_that_is_said(tmp_path: Pa
     assert "highest mean validation accuracy" not in text
 
 
-def test_the_scale_is_named_where_there_are_scales(tmp_path: Path) -> None:
-    text = Outline(reported(tmp_path / "one", **SMALL)[2]).text
+def test_the_scale_is_named_where_there_are_scales(small: str, tmp_path: Path) -> None:
+    text = Outline(small).text
     assert "Skip to the answer fake · " in text
     assert "Mini scale" not in text
-    text = Outline(reported(tmp_path / "two", **SMALL, scales={"mini": {"model": "mlp"}})[2]).text
+    text = Outline(reported(tmp_path, **SMALL, scales={"mini": {"model": "mlp"}})[2]).text
     assert "Skip to the answer fake at scale mini · " in text
     assert "Mini scale" in text
 
@@ -562,7 +572,7 @@ def problems(html: str) -> str:
     return " ".join(Outline(banner).text for banner in banners)
 
 
-def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_path: Path) -> None:
+def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(small: str, tmp_path: Path) -> None:
     """Each of the 20 patients of a site has three images."""
 
     def shared(table: pd.DataFrame) -> pd.DataFrame:
@@ -577,7 +587,7 @@ def test_sixteen_patients_shared_with_an_external_site_are_said_at_the_top(tmp_p
     assert "The scores on this page count images that are not new to the model" in problems(html)
     assert finding in problems(html)
     assert f"PROBLEM {finding}" in Outline(html).text
-    assert problems(reported(tmp_path / "clean", **SMALL)[2]) == ""
+    assert problems(small) == ""
 
 
 def fingerprinted(root: Path, copies: dict[str, str], **changes: Any) -> str:

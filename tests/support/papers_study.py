@@ -46,14 +46,14 @@ def table(root: Path, rows: str, name: str = "fake-table1") -> None:
 
 def beside_paper(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     """Write all tables of the study, as if at scale paper with real data."""
-    plan, paths = _scored(root, rows, **changes)
+    plan, paths = scored_beside(root, rows, **changes)
     summary.summarise(load(plan, paths))
     return plan, paths
 
 
 def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     """Write comparison.csv and trends.csv alone, as `beside_paper` does."""
-    plan, paths = _scored(root, rows, **changes)
+    plan, paths = scored_beside(root, rows, **changes)
     results = load(plan, paths)
     words, values, files = Words(plan), Values(results), paths.study_files(plan.name)
     blind = reference.table(results.predictions, results.samples)
@@ -62,9 +62,10 @@ def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     return plan, paths
 
 
-def _scored(
+def scored_beside(
     root: Path, rows: str, scale: Any = "paper", share_right: fake_study.ShareRight = by_seed, **changes: Any
 ) -> tuple[Plan, Paths]:
+    """Write everything up to scores.csv of the study, as if at scale paper with real data."""
     if rows:
         table(root, rows)
         changes = {"published": {"tables": "fake-table1", "words": WORDS}} | changes
