@@ -6,8 +6,8 @@ The CSV files of a study (see `io.result_tables`) are views of its rows, and the
 from __future__ import annotations
 
 import functools
-import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,12 +114,14 @@ class Numbers:
     @functools.cached_property
     def _known(self) -> dict[str, dict[Key, Value]]:
         """The numbers of each quantity."""
-        cells = self.frame.astype(object).where(self.frame.notna(), NAN)
-        keys, numbers = (cells[[*kind._fields]].itertuples(index=False, name=None) for kind in (Key, Value))
-        known: dict[str, dict[Key, Value]] = {quantity: {} for quantity in cells["quantity"].unique()}
-        for key, number in zip(itertools.starmap(Key, keys), itertools.starmap(Value, numbers), strict=True):
+        keys, numbers = (
+            map(kind, *(self.frame[name].to_numpy(object, na_value=NAN).tolist() for name in kind._fields))
+            for kind in (Key, Value)
+        )
+        known: dict[str, dict[Key, Value]] = defaultdict(dict)
+        for key, number in zip(keys, numbers, strict=True):
             known[key.quantity][key] = number
-        return known
+        return dict(known)
 
     def known(self, quantity: str, *about: str, **more: str) -> Value | None:
         """Return the number with a key (see `Key`); None where it is not there."""

@@ -26,9 +26,13 @@ def table(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     known: dict[str, dict[str, Run]] = defaultdict(dict)
     for run in predicted.plan.runs.values():
         known[run.condition][run.partition_id] = run
+    levels: dict[tuple[str, ...], list[tuple[tuple[str, str, str], float, float]]] = {}
     for condition, runs in known.items():
-        for place, chance, majority in _by_site(predicted, samples, [*runs.values()]):
-            rows.append((condition, *place, chance, majority))
+        # Conditions on the same partitions have the same test images, and with them the same levels.
+        key = next(iter(runs.values())).data.id, *runs
+        if key not in levels:
+            levels[key] = list(_by_site(predicted, samples, [*runs.values()]))
+        rows += [(condition, *place, chance, majority) for place, chance, majority in levels[key]]
     return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
 
 
