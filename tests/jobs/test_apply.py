@@ -51,6 +51,7 @@ def trained_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 P = ["p0", "p1"]
+WRITTEN = [f"p_{name}" for name in CLASSES]
 
 
 # ---- the same answers as in the study
@@ -70,9 +71,9 @@ def test_a_site_of_the_study_gets_the_bits_of_its_prediction(
         listing(trained_project, "one.csv", table), inference, *settings, client=client, out=tmp_path / "out"
     )
     found = read_table(tmp_path / "out" / "predictions.csv")
-    assert list(found) == ["path", "label", "site", "patient", "predicted", *P]
+    assert list(found) == ["path", "label", "site", "patient", "predicted", *WRITTEN]
     assert found["path"].tolist() == wanted["sample"].tolist()
-    np.testing.assert_array_equal(found[P].to_numpy(), wanted[P].to_numpy())
+    np.testing.assert_array_equal(found[WRITTEN].to_numpy(), wanted[P].to_numpy())
     assert found["predicted"].tolist() == [CLASSES[k] for k in wanted[P].to_numpy().argmax(1)]
     assert found["label"].tolist() == [CLASSES[k] for k in wanted["label"]]
 
@@ -224,7 +225,7 @@ def test_labels_may_be_names_numbers_or_unknown(trained_project: Project) -> Non
     found = trained_project.apply(listing(trained_project, "labels.csv", table))
     assert found.table["label"].tolist() == [1, 0, pd.NA, 0]
     written = read_table(trained_project.root / "out" / "predictions.csv")
-    assert list(written) == ["path", "label", "predicted", *P]
+    assert list(written) == ["path", "label", "predicted", *WRITTEN]
     assert written["label"].fillna("").tolist() == [CLASSES[1], CLASSES[0], "", CLASSES[0]]
 
 
@@ -342,7 +343,7 @@ def test_a_folder_of_dicom_files_is_predicted(trained_project: Project, tmp_path
     found = trained_project.apply(series, out=tmp_path / "out")
     predicted = pd.read_csv(found.out / "predictions.csv")
     assert predicted["path"].tolist() == ["2.dcm", "IM1"]
-    assert predicted["p0"].nunique() == 1, "the pixels are the same"
+    assert predicted["p_benign"].nunique() == 1, "the pixels are the same"
     (series / "3.dcm").write_bytes(bytes(128) + b"DICM")
     with pytest.raises(UserError, match=r"3\.dcm: is a DICOM file without an image"):
         trained_project.apply(series, out=tmp_path / "more")

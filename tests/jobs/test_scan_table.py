@@ -24,7 +24,7 @@ from fedshift.cli import parser as cli
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 
-HEADER = "path,label,site,patient,manufacturer,model,protocol"
+HEADER = "path,label,site,patient,series,modality,image_type,manufacturer,model,protocol"
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +63,9 @@ def called(*words: str, code: int = 0) -> str:
     return said
 
 
-def digest(patient: str, key: Path = Path("pseudonyms.key")) -> str:
+def digest(name: str, kind: str = "patient", key: Path = Path("pseudonyms.key")) -> str:
     secret = key.read_bytes().strip()
-    return "p" + hmac.new(secret, f"patient\0{patient}".encode(), hashlib.sha256).hexdigest()[:12]
+    return kind[0] + hmac.new(secret, f"{kind}\0{name}".encode(), hashlib.sha256).hexdigest()[:12]
 
 
 def test_a_row_for_each_file_with_an_image(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,9 @@ def test_a_row_for_each_file_with_an_image(capsys: pytest.CaptureFixture[str]) -
     assert found["patient"].tolist() == [digest("7"), digest("7"), digest("8"), ""]
     assert set(found["site"]) == {"north"}
     assert set(found["label"]) == {""}
-    assert found.iloc[0, 4:].tolist() == ["ACME", "One, two", "T2 ax"]
+    assert found.iloc[0, 5:].tolist() == ["MR", "DERIVED/SECONDARY/OTHER", "ACME", "One, two", "T2 ax"]
+    assert len({*found["series"]}) == 1, "all are copies of one file, and so of one series"
+    assert found["series"][0] == digest("1.3.6.1.4.1.5962.1.3.4.1.20040826185059.5457", "series")
     told = capsys.readouterr().err
     assert "images.csv: 4 files of 2 patients; 0 have a label\n" in told
     assert "images.csv: 1 file left out: without an image (a report, a plan, an index)\n" in told
@@ -259,9 +261,22 @@ def marked(target: Path, **elements: Any) -> Path:
     return target
 
 
+def test_text_in_the_place_of_a_code_stays_out() -> None:
+    """Codes have capitals, digits, spaces and underscores, at most 16."""
+    for name, kind in (("s1/IM1", ["ORIGINAL", "Anna Muster"]), ("s1/IM2", "AXIAL"), ("s2/IM1.dcm", ["A" * 17])):
+        file = Path("scans", name)
+        header = pydicom.dcmread(file)
+        header.ImageType, header.Modality = kind, "x-ray"
+        header.save_as(file)
+    assert table() == 0
+    assert rows()["image_type"].tolist() == ["", "AXIAL", "", "DERIVED/SECONDARY/OTHER"]
+    assert rows()["modality"].tolist() == ["", "", "", "MR"]
+
+
 def test_no_other_text_of_a_header_leaves(tmp_path: Path) -> None:
     """A word in each of them occurs in no output, prepared data or message; broken files are among them."""
-    own = {"Manufacturer": "ACME", "ManufacturerModelName": "One", "ProtocolName": "T2"}
+    codes = {"Modality": "MR", "ImageType": ["ORIGINAL", "PRIMARY"]}
+    own = {"Manufacturer": "ACME", "ManufacturerModelName": "One", "ProtocolName": "T2", **codes}
     for number in range(12):
         patient = {
             "PatientID": f"SECRET{number // 2}",
@@ -272,7 +287,7 @@ def test_no_other_text_of_a_header_leaves(tmp_path: Path) -> None:
     whole = (tmp_path / "marked/IM0").read_bytes()
     (tmp_path / "marked/cut.dcm").write_bytes(whole[:-3000])
     (tmp_path / "marked/head.dcm").write_bytes(whole[: len(whole) // 2])
-    marked(tmp_path / "marked/number.dcm", WindowCenter=None)
+    marked(tmp_path / "marked/number.dcm", WindowCenter=None, **codes)
     for path in (tmp_path / "marked").iterdir():
         assert MARK.encode() in path.read_bytes()
     printed = called("table", "marked", "--site", "north", "--out", "t.csv")

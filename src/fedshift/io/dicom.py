@@ -1,7 +1,7 @@
 """DICOM files: which pixels are read from them, and which elements of their headers.
 
-Only the elements in PIXELS are read for an image, and those in PERSON and DEVICE for a table. No message repeats the
-text of an element, or words of a library that could hold one.
+Only the elements in PIXELS are read for an image, and those in PERSON, SERIES, DEVICE and CODES for a table. No message
+repeats the text of an element, or words of a library that could hold one.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
 """Elements from which a table takes pseudonyms and labels; they are never written."""
 DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
 """Columns of a table, and the elements that they hold."""
+CODES = {"modality": "Modality", "image_type": "ImageType"}
+"""Columns of a table, and the elements whose codes they hold. Text that is no code stays out of a table."""
+SERIES = "SeriesInstanceUID"
+"""The element from which a table takes the pseudonym of a series; it is never written."""
 VOI = "FrameVOILUTSequence"
 """The functional group with the window of a frame."""
 CODEC = re.compile(r"\b(pylibjpeg(?:-\w+)?|pyjpegls)\b")

@@ -141,7 +141,7 @@ def apply(
         if not np.isfinite(numbers[readable]).all():
             raise UserError(folder, "its network gives outputs that are not numbers", "train it anew")
     table = answers.added(table, numbers, readable)
-    _write(out / "predictions.csv", table, files.classes, unreadable)
+    _write(out / "predictions.csv", table, answers.task, files.classes, unreadable)
     if unreadable:
         table = table.iloc[readable]
 
@@ -357,12 +357,16 @@ def _by_site(table: pd.DataFrame, readable: np.ndarray) -> Iterator[np.ndarray]:
         yield readable[rows]
 
 
-def _write(path: Path, table: pd.DataFrame, classes: Sequence[str], unreadable: dict[str, str] | None) -> None:
+def _write(
+    path: Path, table: pd.DataFrame, task: Task, classes: Sequence[str], unreadable: dict[str, str] | None
+) -> None:
     """Write a row for each image, in the order of the table, with classes by name.
 
     With `unreadable`, a column says why an image was left out.
     """
     names = dict(enumerate(classes))
+    if task.has_probabilities:
+        table = table.rename(columns={p: f"p_{name}" for p, name in zip(task.columns(classes), classes, strict=True)})
     words = {column: table[column].map(names) for column in ("label", "predicted") if column in table}
     if unreadable is not None:
         words["unreadable"] = table["path"].map(unreadable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import PLACEHOLDERS, counted, folded
-from ..io.dicom import DEVICE, PERSON, read_header
+from ..io.dicom import CODES, DEVICE, PERSON, SERIES, read_header
 from ..io.images import PLAIN
 from ..io.pseudonyms import Pseudonyms
 from ..io.scan_files import NIFTI
@@ -23,10 +24,12 @@ from .image_files import images_of
 if TYPE_CHECKING:
     from pydicom import Dataset
 
-COLUMNS = ("path", "label", "site", "patient", *DEVICE)
+COLUMNS = ("path", "label", "site", "patient", "series", *CODES, *DEVICE)
 """Columns of the table that is written."""
-KIND = ("SOPClassUID", "SOPInstanceUID", "ImageType")
+KIND = ("SOPClassUID", "SOPInstanceUID")
 """Elements that say what a file is; they are never written."""
+CODE = re.compile(r"[A-Z0-9_ ]{1,16}")
+"""What DICOM allows for a code (its value representation CS)."""
 IMAGES = ("Enhanced US Volume Storage",)
 """Classes of images of which the name does not say it."""
 LOCALISER = "left out: localisers, since there are other images"
@@ -69,8 +72,8 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     """Write the table of all scans and images below a folder, and return what is in it.
 
     `key` is the file with the secret of the pseudonyms, which is made if it is not there. `labels` is a CSV with the
-    columns label, and patient or study. Of DICOM headers, what DEVICE names is written; the patient's number becomes a
-    pseudonym. The patient of other files is the first folder below `folder`, or a volume's own name.
+    columns label, and patient or study. Of DICOM headers, what DEVICE and CODES name is written; the numbers of patient
+    and series become pseudonyms. The patient of other files is the first folder below `folder`, or a volume's own name.
     Raises UserError for a table that is there already, a folder without scans, and faults of `labels`.
     """
     import pandas as pd
@@ -97,12 +100,13 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
                 listed.faults.append(fault)
             else:
                 if row is not None:
-                    place, label, patient, device, other = row
+                    place, label, patient, series, device, other = row
                     if other:
                         beside[len(listed.rows)] = other
                     # a letter in front, or a spreadsheet would take 123e45 for a number
                     hidden = f"p{pseudonyms('patient', folded(patient))}" if patient else ""
-                    listed.rows.append((_from(out, place), label, site, hidden, *device))
+                    within = f"s{pseudonyms('series', series)}" if series else ""
+                    listed.rows.append((_from(out, place), label, site, hidden, within, *device))
             bar.update(1)
     if len(beside) < len(listed.rows):
         listed.counts.update(beside.values())
@@ -115,7 +119,7 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     return listed
 
 
-_Row = tuple[Path, str, str, tuple[str, ...], str]
+_Row = tuple[Path, str, str, str, tuple[str, ...], str]
 
 
 def other_than_image(header: Dataset) -> str:
@@ -144,7 +148,7 @@ def _class(header: Dataset) -> str:
 
 
 def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> _Row | None:
-    """Return the file, label, patient and device of a row; None for a DICOM file without an image, or a copy.
+    """Return the file, label, patient, series and device of a row; None for a DICOM file without an image, or a copy.
 
     `seen` holds the SOPInstanceUIDs so far.
     """
@@ -157,8 +161,9 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
             patient = file.name[: -len(".nii.gz" if name.endswith(".gz") else ".nii")]
         if not patient:
             counts["in no folder of a patient: the cell patient is empty"] += 1
-        return file, labels.of(patient=patient) if labels else "", patient, ("",) * len(DEVICE), ""
-    header = read_header(file, ("Rows", "BurnedInAnnotation", *KIND, *PERSON, *DEVICE.values()), SOUND)
+        return file, labels.of(patient=patient) if labels else "", patient, "", ("",) * len(CODES | DEVICE), ""
+    wanted = ("Rows", "BurnedInAnnotation", SERIES, *KIND, *PERSON, *CODES.values(), *DEVICE.values())
+    header = read_header(file, wanted, SOUND)
     if "Rows" not in header:
         counts["left out: without an image (a report, a plan, an index)"] += 1
         return None
@@ -181,12 +186,21 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
     if header.get("BurnedInAnnotation") == "YES":
         counts["with text in the pixels that may identify the patient (BurnedInAnnotation): look at them"] += 1
     label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
-    return file, label, patient, tuple(_text(header, element) for element in DEVICE.values()), _is_beside(header)
+    device = [_code(header, element) for element in CODES.values()]
+    device += [_text(header, element) for element in DEVICE.values()]
+    return file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header)
 
 
 def _text(header: Dataset, element: str) -> str:
     """Return the text of an element in one line; empty where there is none."""
     return " ".join(str(header.get(element) or "").replace("\0", " ").split())
+
+
+def _code(header: Dataset, element: str) -> str:
+    """Return the codes of an element, such as `ORIGINAL/PRIMARY/AXIAL`; empty where one of them is no code."""
+    value = header.get(element) or ""
+    codes = [value] if isinstance(value, str) else [str(code) for code in value]
+    return "/".join(codes) if all(CODE.fullmatch(code) for code in codes) else ""
 
 
 def _from(out: Path, file: Path) -> str:
