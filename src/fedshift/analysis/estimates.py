@@ -315,7 +315,7 @@ def single(
         # The factor stands on the influence, so that sums of estimates need not know where it came from.
         total += sums * math.sqrt(number / max(number - 1, 1))
     rarer = min(len(column.sizes) for column in columns)
-    tested = np.count_nonzero(np.bincount(people[~np.isnan(influence).all(1)]))
+    tested = int(np.count_nonzero(np.bincount(people[~np.isnan(influence).all(1)])))
     df = float(rarer - 1)
     if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share

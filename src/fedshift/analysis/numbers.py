@@ -114,10 +114,9 @@ class Numbers:
     @functools.cached_property
     def _known(self) -> dict[str, dict[Key, Value]]:
         """The numbers of each quantity."""
-        keys, numbers = (
-            map(kind, *(self.frame[name].to_numpy(object, na_value=NAN).tolist() for name in kind._fields))
-            for kind in (Key, Value)
-        )
+        columns = {name: self.frame[name].to_numpy(object, na_value=NAN).tolist() for name in TYPES}
+        keys = map(Key, *(columns[name] for name in Key._fields))
+        numbers = map(Value, *(columns[name] for name in Value._fields))
         known: dict[str, dict[Key, Value]] = defaultdict(dict)
         for key, number in zip(keys, numbers, strict=True):
             known[key.quantity][key] = number
