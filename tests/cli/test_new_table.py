@@ -170,8 +170,8 @@ def test_masks_lie_beside_their_images() -> None:
     assert made["dataset"]["masks"] == {0: 0, 255: 1}
     rows = pd.read_csv("x/images.csv")
     assert len(rows) == 24 and rows["site"].value_counts().to_dict() == {"a": 8, "b": 8, "c": 8}
-    stems = rows[["path", "mask"]].map(lambda cell: Path(cell).stem.removesuffix("_manual"))
-    assert stems["path"].tolist() == stems["mask"].tolist()
+    stems = rows[["path", "mask", "valid"]].map(lambda cell: Path(cell).stem.removesuffix("_manual"))
+    assert stems["path"].tolist() == stems["mask"].tolist() == stems["valid"].tolist()
     assert study.load(Path("x/config/studies/x.yaml"), "mini").study.metrics[0] == "dice"
 
 

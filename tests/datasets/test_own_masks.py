@@ -62,6 +62,37 @@ def prepared(data: Data, folder: Path) -> Prepared:
     return Prepared(folder / "out")
 
 
+def test_outside_of_the_field_of_view_nothing_counts(tmp_path: Path) -> None:
+    """Where `valid` is 0; any other value lies inside. An empty cell leaves the whole image."""
+    fields = np.zeros((3, SIDE, SIDE), np.uint8)
+    fields[0, :10], fields[1, 3:] = 255, 1
+    lines = ["path,mask,valid,site,patient"]
+    for k, field in enumerate(fields):
+        names = [saved(tmp_path / f"{kind}{k}.png", of) for kind, of in (("i", HALF), ("m", HALF), ("f", field))]
+        lines.append(f"{names[0]},{names[1]},{names[2] if k < 2 else ''},{'AB'[k % 2]},p{k}")
+    data = own(tmp_path, [])
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    masks = prepared(data, tmp_path / "out").masks
+    for k, inside in enumerate((fields[0] > 0, fields[1] > 0, np.ones((SIDE, SIDE), bool))):
+        np.testing.assert_array_equal(masks[k], np.where(inside, HALF > 0, 255))
+
+
+def test_a_field_of_view_that_does_not_fit_is_a_line(tmp_path: Path) -> None:
+    for name, pixels in (("i.png", HALF), ("m.png", HALF), ("f.png", HALF[1:])):
+        saved(tmp_path / name, pixels)
+    data = own(tmp_path, [])
+    rows = {
+        "lost.png": "no such mask of the field of view: lost.png; correct the path in valid, or leave the cell empty"
+    }
+    rows["i.png"] = "the field of view 'i.png' is the image itself; correct the path in valid, or leave the cell empty"
+    for valid, fault in rows.items():
+        (tmp_path / "t.csv").write_text(f"path,mask,valid,site\ni.png,m.png,{valid},A\n", encoding="utf-8")
+        assert said(data) == [f"t.csv, line 2: {fault}"]
+    (tmp_path / "t.csv").write_text("path,mask,valid,site\ni.png,m.png,f.png,A\n", encoding="utf-8")
+    with pytest.raises(UserErrors, match=r"f\.png: has 16x15 pixels, and its image 16x16; give both the same size"):
+        prepared(data, tmp_path / "out")
+
+
 def images(folder: Path, number: int) -> list[str]:
     """Images whose red channel is that of HALF, and whose others tell them apart."""
     return [saved(folder / f"{n}.png", np.stack([HALF, HALF * 0 + n, HALF * 0], 2)) for n in range(number)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import UserError
-from ..core.units import SPACING
+from ..core.units import IGNORED, SPACING
 from ..io.images import opened_image, require_opaque, require_page
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading
@@ -33,18 +33,27 @@ WHOLE = 0.01
 """The difference from a whole number that is rounded off: writers of NIfTI scale masks of floats to their 8 bits."""
 
 
+FIELD: dict[int | str, int] = {0: IGNORED}
+"""The classes of a mask of the field of view, whose other values lie inside."""
+
+
 def read_classes(
-    file: Path, image: tuple[int, int], values: Mapping[int | str, int], remedy: str, page: int | None = None
+    file: Path,
+    image: tuple[int, int],
+    values: Mapping[int | str, int],
+    remedy: str,
+    page: int | None = None,
+    others: int | None = None,
 ) -> Image.Image:
     """Return the mask in a file as an image of class numbers, uint8.
 
     `image` is the size of its image (width, height), and `values` the class of each grey value or colour, such as
     '#ff0000'. Where colours are given, masks of all modes are read as colours. A mask is turned as its EXIF orientation
-    says; of a file with several pages, `page` says which. Raises UserError for a file that cannot be read, another
-    size, and a value without a class.
+    says; of a file with several pages, `page` says which. `others` is the class of all other values. Raises UserError
+    for a file that cannot be read, another size, and, without `others`, a value without a class.
     """
     found, coloured = mask_values(file, remedy, any(isinstance(value, str) for value in values), page)
-    return _classes(file, found, image, values, coloured)
+    return _classes(file, found, image, values, coloured, others)
 
 
 def mask_values(
@@ -68,7 +77,13 @@ def mask_values(
     return found // GREY_STEP, False
 
 
-def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: Mapping[int | str, int]) -> Image.Image:
+def read_slice(
+    volume: Scan,
+    named: int | None,
+    image: tuple[int, int],
+    values: Mapping[int | str, int],
+    others: int | None = None,
+) -> Image.Image:
     """Return a slice of a mask volume as an image of class numbers, uint8; for the rest see `read_classes`.
 
     `named` is the number of the slice; None takes the only one. Raises UserError for numbers that are not whole, too.
@@ -77,7 +92,7 @@ def read_slice(volume: Scan, named: int | None, image: tuple[int, int], values: 
         raise UserError(volume.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
     number = volume.number(named, Reading())
     where = f"{volume.path}#{number}"
-    return _classes(where, _whole(where, np.asarray(volume.frame(number).values)), image, values)
+    return _classes(where, _whole(where, np.asarray(volume.frame(number).values)), image, values, others=others)
 
 
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:
@@ -100,6 +115,7 @@ def _classes(
     image: tuple[int, int],
     values: Mapping[int | str, int],
     coloured: bool = False,
+    others: int | None = None,
 ) -> Image.Image:
     """Return the values (height, width) of a mask, int64, as an image of class numbers; see `read_classes`."""
     from PIL import Image
@@ -107,13 +123,13 @@ def _classes(
     if found.shape[::-1] != image:
         sizes = [f"{width}x{height}" for width, height in (found.shape[::-1], image)]
         raise UserError(where, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
-    classes = np.zeros(found.shape, dtype=np.uint8)
+    classes = np.full(found.shape, others or 0, dtype=np.uint8)
     named = np.zeros(found.shape, dtype=bool)
     for value, number in values.items():
         here = found == (int(value[1:], 16) if isinstance(value, str) else value)
         classes[here] = number
         named |= here
-    if not named.all():
+    if others is None and not named.all():
         unknown, counts = np.unique(found[~named], return_counts=True)
         names = [f"#{value:06x}" if coloured else str(value) for value in unknown[:NAMED]]
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
@@ -168,6 +184,19 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
             except UserError as error:
                 faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
     return list(faults.values())
+
+
+def field_faults(table: Path, folder: Path, rows: pd.DataFrame) -> Iterator[UserError]:
+    """Yield an error for each row of the table that names a mask of the field of view which is not there."""
+    for row, path, valid in zip(rows.index, rows["path"], rows["valid"], strict=True):
+        if not isinstance(valid, str):
+            continue
+        where, (file, _) = f"{table}, {rows.index.name} {row}", located(folder, valid)
+        remedy = "correct the path in valid, or leave the cell empty"
+        if not file.is_file():
+            yield UserError(where, f"no such mask of the field of view: {file}", remedy)
+        elif isinstance(path, str) and file == located(folder, path)[0]:
+            yield UserError(where, f"the field of view {valid!r} is the image itself", remedy)
 
 
 def _require_slice(

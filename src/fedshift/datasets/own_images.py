@@ -27,7 +27,7 @@ from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
 from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
-from ._mask_files import mask_faults, read_classes, read_slice, spacing_faults, stated_spacing
+from ._mask_files import FIELD, field_faults, mask_faults, read_classes, read_slice, spacing_faults, stated_spacing
 from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ KEPT = 2
 """Scans that stay open for their next slice."""
 SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
 """Settings of the reading of scans, and of images with 16 bits and more."""
-ROLES = ("path", "mask", "label", "site", "patient", *SPACING)
+ROLES = ("path", "mask", "valid", "label", "site", "patient", *SPACING)
 """Columns of a table that have a meaning. A study may name others in their place."""
-Role = Literal["path", "mask", "label", "site", "patient", "spacing_y", "spacing_x"]
+MASKS = ("mask", "valid")
+"""Columns that name a mask of an image: of its structures, and of the field of view."""
+Role = Literal["path", "mask", "valid", "label", "site", "patient", "spacing_y", "spacing_x"]
 
 
 class OwnImages(Dataset):
@@ -64,7 +66,8 @@ class OwnImages(Dataset):
     `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
 
     For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
-    each class, or a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`. The column label is then not needed.
+    each class, or a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`. The column label is then not needed. A
+    column valid may name a mask of the field of view: where that is 0, pixels have no loss and no score.
     Distances of edges are in millimetres where the size of a pixel is known: from the headers of scans, or else from
     columns spacing_y and spacing_x with the millimetres between rows and between columns of the image file.
     """
@@ -224,7 +227,7 @@ class OwnImages(Dataset):
         if self.archive:
             return {}
         rows, _ = self._kept_rows(self.table)
-        columns = ("path", "mask") if self.has_masks else ("path",)
+        columns = ("path", *MASKS) if self.has_masks else ("path",)
         cells = [cell for column in columns if column in rows for cell in rows[column].dropna().unique()]
         files = {cell: located(self._folder(Path()), cell) for cell in cells}
         # all frames of a file are one file, under the name before the number
@@ -260,7 +263,7 @@ class OwnImages(Dataset):
                 shapes[path] = read.shape[0], read.shape[1]
             return read
 
-        def mask(path: str, cell: str) -> np.ndarray:
+        def classes(path: str, cell: str, values: dict[int | str, int], others: int | None = None) -> np.ndarray:
             # a preparation that goes on has not read the images of before
             if path not in shapes:
                 image(path)
@@ -270,10 +273,16 @@ class OwnImages(Dataset):
                 scan, _ = located(folder, path)
                 # the pixels that the file of a scan has: the image may have been scaled until they are square
                 stored = scans(scan).size if is_scan(scan) else shape
-                classes = read_slice(volumes(file), number, stored[::-1], self._classes)
+                read = read_slice(volumes(file), number, stored[::-1], values, others)
             else:
-                classes = read_classes(file, shape[::-1], self._classes, self._anew, number)
-            return self._mask(classes, shape)
+                read = read_classes(file, shape[::-1], values, self._anew, number, others)
+            return self._mask(read, shape)
+
+        def mask(row: int) -> np.ndarray:
+            path, valid = samples["path"][row], samples["valid"][row] if "valid" in samples else None
+            inside = classes(path, samples["mask"][row], self._classes)
+            # no number of a class is larger than that of what is ignored
+            return np.maximum(inside, classes(path, valid, FIELD, others=0)) if isinstance(valid, str) else inside
 
         return Opened(
             samples,
@@ -282,7 +291,7 @@ class OwnImages(Dataset):
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             tuple(name for name in further_columns(samples) if not (self.has_masks and name in SPACING)),
             (*_burnt_in(found), *self._left_out(raw)),
-            (lambda i: mask(samples["path"][i], samples["mask"][i])) if self.has_masks else None,
+            mask if self.has_masks else None,
             (lambda i: self._spacing_of(folder, samples.iloc[i], scans)) if self.has_masks else None,
         )
 
@@ -407,6 +416,7 @@ class OwnImages(Dataset):
         if self.has_masks:
             faults += [] if "mask" in lacking else mask_faults(table, folder, found.rows, self._volume)
             faults += spacing_faults(table, rows)
+            faults += field_faults(table, folder, rows) if "valid" in rows else []
         found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
         return found, [*early, *empty, *faults, *unfit, *_repeated(table, paths)]
 
@@ -496,7 +506,8 @@ def _burnt_in(found: ScanRows) -> Iterator[str]:
 
 def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
     """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
-    return tuple(name for name in map(str, samples) if name not in ("path", "mask", *SAMPLE_COLUMNS))
+    known = ("path", *SAMPLE_COLUMNS, *(MASKS if "mask" in samples else ()))
+    return tuple(name for name in map(str, samples) if name not in known)
 
 
 def read_rows(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import UserError, did_you_mean
 from ..core.spelling import counted, folded
-from ..datasets.own_images import ROLES, renamed
+from ..datasets.own_images import MASKS, ROLES, renamed
 from ..io.scan import Reading
 from ..io.scan_files import NIFTI, is_scan, located, open_scan
 from ..io.tables import read_texts, write_table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WORDS: Mapping[str, Sequence[str]] = {
     "path": ("path", "pfad", "filename", "file", "datei", "image", "bild", "img"),
     "mask": ("mask", "maske", "segmentation", "annotation"),
+    "valid": ("valid", "fov", "field of view", "sichtfeld"),
     "site": (
         *("site", "hospital", "klinik", "clinic", "center", "centre", "zentrum", "institution", "institut", "standort"),
         *("krankenhaus", "haus", "lab", "scanner", "device", "manufacturer"),
@@ -54,7 +55,7 @@ MASK_WORDS = ("mask", "masks", "maske", "masken", "seg", "segmentation", "labels
 IMAGE_WORDS = ("image", "images", "bild", "bilder", "img")
 """Names of folders that hold the images of masks."""
 FIELD_WORDS = ("fov", "field_of_view")
-"""Names of folders with masks of the field of view, which are not read."""
+"""Names of folders with masks of the field of view."""
 MOST_CLASSES = 20
 """A column or a level of folders with more values holds no classes, and one with more than MOST_SITES no sites."""
 MOST_SITES = 50
@@ -167,8 +168,8 @@ def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -
         columns[role] = heads[0]
     files = [head for head in every if head not in columns.values() and _names_files(rows[head])]
     # whole words first: label is no lab
-    for whole, role in itertools.product((True, False), ("path", "mask", "label", "patient", "site")):
-        free = [head for head in (files if role in ("path", "mask") else every) if head not in columns.values()]
+    for whole, role in itertools.product((True, False), ("path", "mask", "valid", "label", "patient", "site")):
+        free = [head for head in (files if role in ("path", *MASKS) else every) if head not in columns.values()]
         if role in columns or not free:
             continue
         ranks = {head: _rank(head, role, whole) for head in free}
@@ -340,8 +341,12 @@ def _with_masks(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     images = rows[kinds == "image"]
     images = images.assign(mask=keys[kinds == "image"].map(masks))
     told = []
-    if fields := int(kinds.eq("field").sum()):
-        told.append(f"{counted(fields, 'mask')} of the field of view are not read")
+    if kinds.eq("field").any():
+        fields = dict(zip(keys[kinds == "field"], rows["path"][kinds == "field"], strict=True))
+        images = images.assign(valid=keys[kinds == "image"].map(fields))
+        told.append(
+            f"{counted(int(images['valid'].notna().sum()), 'mask')} of the field of view: outside nothing counts"
+        )
     if alone := int(images["mask"].isna().sum()):
         told.append(f"{counted(alone, 'image')} without a mask left out")
     return images[images["mask"].notna()], told
@@ -357,10 +362,11 @@ def _kind(path: str) -> str:
 
 
 def _bare(path: str) -> tuple[str, ...]:
-    """Return the parts of a path that an image and its mask share."""
+    """Return the parts of a path that an image and its masks share."""
     *folders, name = Path(path.casefold()).parts
     stem = [part for part in name.partition(".")[0].replace("-", "_").split("_") if part not in MASK_WORDS]
-    return (*(folder for folder in folders if folder not in (*MASK_WORDS, *IMAGE_WORDS)), "_".join(stem))
+    kinds = (*MASK_WORDS, *IMAGE_WORDS, *FIELD_WORDS)
+    return (*(folder for folder in folders if folder not in kinds), "_".join(stem))
 
 
 def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Series]:
