@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.errors import UserError
 from ..core.units import IGNORED, SPACING
+from ..io.dicom_seg import DicomSegments
 from ..io.images import opened_image, require_opaque, require_page
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading
@@ -95,6 +96,19 @@ def read_slice(
     return _classes(where, _whole(where, np.asarray(volume.frame(number).values)), image, values, others=others)
 
 
+def read_segments(
+    mask: DicomSegments, image: Path, frame: int, values: Mapping[int | str, int], others: int | None = None
+) -> Image.Image:
+    """Return the segments on a frame of a DICOM image as an image of class numbers, uint8; see `read_slice`.
+
+    0 stands for pixels without a segment. Raises UserError where no frame of the segmentation lies on the image, too.
+    """
+    if any(isinstance(value, str) for value in values):
+        raise UserError(mask.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
+    found = mask.on(image, frame)
+    return _classes(f"{mask.path} on {image.name}", found, found.shape[::-1], values, others=others)
+
+
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:
     """Return the values of a mask (height, width), int64. Raises UserError for numbers that are not whole."""
     if one_bit:
@@ -155,7 +169,7 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
     `folder`. `rows` has several rows of one label where a path stands for several frames. `volume` opens a scan; its
     header is read.
     """
-    volume = functools.cache(volume)
+    volume, segments = functools.cache(volume), functools.cache(DicomSegments.opened)
     seen = dict[tuple[Path, int | None], object]()
     faults = dict[object, UserError]()
     for row, path, mask in zip(rows.index, rows["path"], rows["mask"], strict=True):
@@ -168,6 +182,12 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
         file, number = located(folder, mask)
         if isinstance(path, str) and file == located(folder, path)[0]:
             faults[row] = UserError(where, f"the mask {mask!r} is the image itself", "name its mask")
+        elif is_segmentation(file):
+            try:
+                if isinstance(path, str):
+                    segments(file).uid_of(located(folder, path)[0], number)
+            except UserError as error:
+                faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
         elif seen.get((file, number)) == row:
             problem = f"{mask!r} is one mask, and path stands for several frames"
             faults[row] = UserError(where, problem, "name a volume in mask, too, or a frame in path and its mask")
@@ -184,6 +204,11 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
             except UserError as error:
                 faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
     return list(faults.values())
+
+
+def is_segmentation(file: Path) -> bool:
+    """Return whether a mask is a DICOM file, which holds the masks of a whole series."""
+    return file.is_file() and is_scan(file) and not is_nifti(file.name)
 
 
 def field_faults(table: Path, folder: Path, rows: pd.DataFrame) -> Iterator[UserError]:

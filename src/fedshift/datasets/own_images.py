@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.spelling import counted, folded, quoted, unified
 from ..core.units import IGNORED, SPACING
+from ..io.dicom_seg import DicomSegments
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
@@ -27,7 +28,17 @@ from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
 from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
-from ._mask_files import FIELD, field_faults, mask_faults, read_classes, read_slice, spacing_faults, stated_spacing
+from ._mask_files import (
+    FIELD,
+    field_faults,
+    is_segmentation,
+    mask_faults,
+    read_classes,
+    read_segments,
+    read_slice,
+    spacing_faults,
+    stated_spacing,
+)
 from ._scan_rows import ScanRows, Slices, scan_rows
 
 if TYPE_CHECKING:
@@ -66,8 +77,9 @@ class OwnImages(Dataset):
     `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
 
     For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
-    each class, or a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`. The column label is then not needed. A
-    column valid may name a mask of the field of view: where that is 0, pixels have no loss and no score.
+    each class, a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`, or a DICOM SEG, whose numbers of segments are
+    the values. The column label is then not needed. A column valid may name a mask of the field of view: where that is
+    0, pixels have no loss and no score.
     Distances of edges are in millimetres where the size of a pixel is known: from the headers of scans, or else from
     columns spacing_y and spacing_x with the millimetres between rows and between columns of the image file.
     """
@@ -254,6 +266,7 @@ class OwnImages(Dataset):
         require_none(faults)
         folder = self._folder(raw)
         scans, volumes = (functools.lru_cache(maxsize=KEPT)(opener) for opener in (self._scan, self._volume))
+        segments = functools.lru_cache(maxsize=KEPT)(DicomSegments.opened)
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
         shapes: dict[str, tuple[int, int]] = {}
 
@@ -269,8 +282,10 @@ class OwnImages(Dataset):
                 image(path)
             shape = shapes[path]
             file, number = located(folder, cell)
-            if is_nifti(file.name):
-                scan, _ = located(folder, path)
+            scan, frame = located(folder, path)
+            if is_segmentation(file):
+                read = read_segments(segments(file), scan, scans(scan).number(frame, self._reading), values, others)
+            elif is_nifti(file.name):
                 # the pixels that the file of a scan has: the image may have been scaled until they are square
                 stored = scans(scan).size if is_scan(scan) else shape
                 read = read_slice(volumes(file), number, stored[::-1], values, others)
