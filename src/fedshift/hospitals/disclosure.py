@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..jobs.served import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from .hospital import Hospital
 
-SENTENCE = (
-    "Images, names of files and of patients, and all tensors that the study keeps at home stay here. What leaves is "
-    "listed above. Updates of few images can reveal them: there is no secure aggregation, and no noise is added."
-)
+SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"
 """What each site is told about everything that leaves."""
 
 
@@ -26,11 +24,9 @@ def leaves(hospital: Hospital) -> Iterator[str]:
                 yield f"    {kind}: {name}, {math.prod(shape):,} numbers, at most {budget:,} times"
         counts = ", ".join(f"{kind} {budget:,}" for kind, budget in budgets.items())
         yield f"    answered at most so often, then refused: {counts}"
-    yield "  with each answer: numbers of images and of classes, losses, accuracies, seconds, versions of software"
+    yield f"  with each answer: {WITH_EACH_ANSWER}"
     if hospital.rows:
-        columns = ["label", "split", "what is predicted", *hospital.local.study.subgroups]
-        if hospital.local.study.task.has_masks:
-            columns.append("millimetres of a pixel where they are known")
-        yield f"  once at the end, for each scored image under drawn numbers of image and patient: {', '.join(columns)}"
+        columns = ", ".join(row_columns(hospital.local.study))
+        yield f"  once at the end, for each scored image under drawn numbers of image and patient: {columns}"
         yield "    (--no-rows keeps them here; the page then lacks this site)"
     yield SENTENCE

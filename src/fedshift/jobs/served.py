@@ -17,7 +17,20 @@ if TYPE_CHECKING:
 
     from ..engine.coordinator import Coordinator
     from ..engine.server_side import ServerSide
+    from ..study import Study
     from ..study.run import Run
+
+
+WITH_EACH_ANSWER = "numbers of images and of classes, losses, accuracies, seconds, versions of software"
+"""What a site tells with each of its answers, beside tensors."""
+STAYS = "Images, names of files and of patients, and all tensors that the study keeps at home stay"
+REVEALS = "Updates of few images can reveal them: there is no secure aggregation, and no noise is added."
+
+
+def row_columns(study: Study) -> list[str]:
+    """Return what leaves a site of each scored image."""
+    columns = ["label", "split", "what is predicted", *study.subgroups]
+    return [*columns, "millimetres of a pixel where they are known"] if study.task.has_masks else columns
 
 
 def write(

@@ -31,6 +31,7 @@ from . import (
     who,
     worst,
 )
+from .between_sites import between_sites
 from .care import about_pairs, concerns
 from .checklists import Checklist, checklists, statements
 from .history import costs, facts, runs_table, specs
@@ -232,7 +233,7 @@ def _costs(report: StudyReport) -> Section:
 
 
 def _protocol(report: StudyReport) -> Section:
-    blocks = [Facts(protocol(report.findings))]
+    blocks = [Facts([*between_sites(report), *protocol(report.findings)])]
     return Section("protocol", "Protocol", blocks, short="Protocol", late=True, printed=True)
 
 
