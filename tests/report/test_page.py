@@ -363,7 +363,7 @@ def test_internal_sites_without_test_samples_are_left_out(tmp_path: Path) -> Non
     told = answer(results.load(plan, paths).findings)
     assert "internal" not in told.lead + " ".join(told.others)
     assert "at external sites, with training statistics. TsmoBN adds 20.0 points at external sites" in told.lead
-    assert [t.label.partition(",")[0] for t in told.tiles] == ["Outside", "Outside"]
+    assert [t.label.partition(",")[0] for t in told.tiles] == ["Accuracy outside", "Outside"]
     assert "0 of 3 seeds" not in text
     assert "Training is at centre0 and centre3, where all samples train or validate" in text
     rows = (paths.study("fake") / "tables" / "sites.csv").read_text()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..engine.coordinator import Coordinator
     from ..engine.server_side import ServerSide
-    from ..study import Study
+    from ..study.declaration import Study
     from ..study.run import Run
 
 

@@ -207,9 +207,9 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
         text = DASH
         if value.known:
             text = level(value.mean, findings.headline)
-        label = "At home" if role == "internal" else "Outside"
+        label = f"{findings.headline.title} {'at home' if role == 'internal' else 'outside'}"
         if inference != findings.baseline:
-            label += f", adapted ({findings.name(inference)})"
+            label = f"{'At home' if role == 'internal' else 'Outside'}, adapted ({findings.name(inference)})"
         return Tile(label, text, "; ".join([*_notes(findings, condition, value, unit), *gained]))
 
     made = []
