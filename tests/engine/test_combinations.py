@@ -1,7 +1,7 @@
 """The matrix of algorithms, BN policies and add-ons: sites that share bytes alone, against the simulation.
 
-Each day has a tenth of the combinations; TESTS=all (make test-all) tries all. `test_coordinator` tries algorithms and
-policies without add-ons longer, with validation and other settings.
+`make test` tries a tenth of the combinations each day. `test_coordinator` tries algorithms and policies without
+add-ons longer, with validation and other settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is too much for one day: of a long list each day tries a part, and TESTS=all (make test-all) tries all."""
+"""What is too much for one day: with TESTS=day (make test) each day tries a part of a long list; else all is tried."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import date
 from typing import TypeVar
 
 T = TypeVar("T")
-ALL = os.environ.get("TESTS") == "all"
+ALL = os.environ.get("TESTS") != "day"
 
 
 def of_day(cases: Iterable[T], days: int) -> list[T]:
-    """Return the cases whose turn it is today, where each has one in `days` days. All with TESTS=all.
+    """Return the cases whose turn it is today, where each has one in `days` days; all without TESTS=day.
 
     `days` is no multiple of a week, which would give Mondays always the same ones.
     """

@@ -1,4 +1,4 @@
-"""Every study of the papers runs at mini scale: a sixteenth of them each day, all with TESTS=all (make test-all).
+"""Every study of the papers runs at mini scale: by `make test` a sixteenth of them each day.
 
 The day's studies train for a round a run, which is all that the tests below need. Its steps are called in this process,
 and a dry run shows that Snakemake would call the same. `make test-all` trains for the rounds of the miniatures, under
