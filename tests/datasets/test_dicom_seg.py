@@ -40,7 +40,7 @@ def written(path: Path, frames: Any = FRAMES, kind: str = "BINARY") -> Path:
     file.SOPClassUID = file.file_meta.MediaStorageSOPClassUID = CLASSES[kind == "LABELMAP"]
     file.SOPInstanceUID = file.file_meta.MediaStorageSOPInstanceUID = "1.9.9"
     file.SegmentationType, file.Modality = kind, "SEG"
-    file.Rows = file.Columns = SIDE
+    file.Rows, file.Columns = frames[0][2].shape
     file.SamplesPerPixel, file.PhotometricInterpretation, file.PixelRepresentation = 1, "MONOCHROME2", 0
     file.BitsAllocated = file.BitsStored = bits
     file.HighBit, file.NumberOfFrames = bits - 1, len(frames)
@@ -130,6 +130,20 @@ def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
         UserError, match=r"two of its segments lie on one pixel of 0\.dcm; export segments that do not overlap"
     ):
         mask.on(tmp_path / "0.dcm", 1)
+
+
+def test_frames_of_bits_that_fill_no_byte_are_told_apart(tmp_path: Path) -> None:
+    """13 x 11 bits a frame: two of three begin within a byte. A file that ends before the third is a line."""
+    drawn = np.random.default_rng(0).integers(0, 2, (3, 13, 11)).astype(np.uint8)
+    file = written(tmp_path / "seg.dcm", [(uid, 1, of) for uid, of in zip(UIDS, drawn, strict=True)])
+    for uid, wanted in zip(UIDS, drawn, strict=True):
+        image = altered("MR_small.dcm", tmp_path / uid, SOPInstanceUID=uid)
+        np.testing.assert_array_equal(DicomSegments.opened(file).on(image, 1), wanted)
+    short = pydicom.dcmread(file)
+    short.PixelData = short.PixelData[:40]
+    short.save_as(file)
+    with pytest.raises(UserError, match="has no pixels, or is cut short; export it again"):
+        DicomSegments.opened(file).on(image, 1)
 
 
 def test_frames_that_say_nothing_are_a_line(series: Path) -> None:

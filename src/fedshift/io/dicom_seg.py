@@ -86,6 +86,23 @@ class DicomSegments(DicomFile):
             raise UserError(self.path, problem, "name the segmentation of this image")
         return uid
 
+    def _decoded(self, number: int) -> np.ndarray:
+        """Return the stored values of a frame (height, width).
+
+        Frames of single bits follow each other without a gap, and may begin within a byte, where pydicom fails.
+        """
+        import numpy as np
+        from pydicom import dcmread
+
+        if self.header.BitsAllocated != 1 or self.syntax is None or self.syntax.is_compressed:
+            return super()._decoded(number)
+        with sound(self.path, "has no pixels, or is cut short", self.remedy):
+            content = np.frombuffer(dcmread(self.path, specific_tags=["PixelData"]).PixelData, np.uint8)
+            size = self.size[0] * self.size[1]
+            first = (number - 1) * size
+            bits = np.unpackbits(content[first // 8 : (first + size + 7) // 8], bitorder="little")
+            return bits[first % 8 :][:size].reshape(self.size)
+
     def _sources(self, number: int) -> Iterator[_Source]:
         """Yield the images that a frame lies on (PS3.3, C.7.6.16.2.6), with the segment that it holds."""
         segment = 0
