@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
+from PIL import Image
 from pydicom import Dataset, FileMetaDataset
 from pydicom.pixels import pack_bits
 from pydicom.uid import ExplicitVRLittleEndian
 from scan_files import altered
 
 from fedshift.core import registry
-from fedshift.core.errors import UserError
+from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.dicom_seg import CLASSES, DicomSegments
@@ -98,6 +99,19 @@ def test_the_segments_of_an_image_are_its_mask(series: Path, kind: str) -> None:
     np.testing.assert_array_equal(masks, np.stack([first, second]))
 
 
+def test_a_segmentation_may_be_the_field_of_view(series: Path) -> None:
+    written(series / "seg.dcm")
+    for name in ("0.png", "1.png"):
+        Image.fromarray(LOWER).save(series / name)
+    rows = [f"{k}.dcm,{k}.png,seg.dcm,{'AB'[k]},p{k}" for k in range(2)]
+    (series / "t.csv").write_text("\n".join(["path,mask,valid,site,patient", *rows]) + "\n", encoding="utf-8")
+    assert said(series) == []
+    prepare(data(series), series / "raw", series / "out")
+    inside = (LEFT + LOWER > 0, LEFT > 0)
+    wanted = np.stack([np.where(field, LOWER, 255) for field in inside])
+    np.testing.assert_array_equal(Prepared(series / "out").masks, wanted)
+
+
 def test_an_image_that_no_frame_lies_on_is_named(series: Path) -> None:
     written(series / "seg.dcm")
     table(series, 3)
@@ -130,6 +144,13 @@ def test_segments_that_overlap_are_refused(tmp_path: Path) -> None:
         UserError, match=r"two of its segments lie on one pixel of 0\.dcm; export segments that do not overlap"
     ):
         mask.on(tmp_path / "0.dcm", 1)
+
+
+def test_a_segmentation_on_another_grid_is_a_line(series: Path) -> None:
+    """It would be scaled onto the image, and lie elsewhere."""
+    written(series / "seg.dcm", [(uid, 1, LEFT[:32]) for uid in UIDS])
+    with pytest.raises(UserErrors, match=r"on 0\.dcm: has 64x32 pixels, and its image 64x64; give both the same size"):
+        prepare(data(series), series / "raw", series / "out")
 
 
 def test_frames_of_bits_that_fill_no_byte_are_told_apart(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def read_slice(
 
 
 def read_segments(
-    mask: DicomSegments, image: Path, frame: int, values: Mapping[int | str, int], others: int | None = None
+    mask: DicomSegments, image: Scan, frame: int, values: Mapping[int | str, int], others: int | None = None
 ) -> Image.Image:
     """Return the segments on a frame of a DICOM image as an image of class numbers, uint8; see `read_slice`.
 
@@ -105,8 +105,8 @@ def read_segments(
     """
     if any(isinstance(value, str) for value in values):
         raise UserError(mask.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
-    found = mask.on(image, frame)
-    return _classes(f"{mask.path} on {image.name}", found, found.shape[::-1], values, others=others)
+    found = mask.on(image.path, frame)
+    return _classes(f"{mask.path} on {image.path.name}", found, image.size[::-1], values, others=others)
 
 
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:

@@ -284,7 +284,8 @@ class OwnImages(Dataset):
             file, number = located(folder, cell)
             scan, frame = located(folder, path)
             if is_segmentation(file):
-                read = read_segments(segments(file), scan, scans(scan).number(frame, self._reading), values, others)
+                opened = scans(scan)
+                read = read_segments(segments(file), opened, opened.number(frame, self._reading), values, others)
             elif is_nifti(file.name):
                 # the pixels that the file of a scan has: the image may have been scaled until they are square
                 stored = scans(scan).size if is_scan(scan) else shape
