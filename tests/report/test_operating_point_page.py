@@ -191,3 +191,12 @@ def test_a_threshold_that_could_not_be_chosen_is_named(tmp_path: Path) -> None:
     section = operating_point_section.section(found)
     assert section is not None and section.lines[-1].startswith("No threshold could be chosen for Source: a training")
     assert "No threshold could be chosen for Source" in text(found)
+
+
+def test_the_light_says_what_is_missed_or_a_false_alarm(tmp_path: Path) -> None:
+    """At centre2 3 of 5 ill samples of each patient are right, at home 4 of 5: 40 and 20 % are missed."""
+    rights = {"centre1": 0.9, "centre2": 0.7}
+    found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9))
+    said = operating_point_section.light(found, found.findings.conditions[0])
+    assert said is not None and said.status == "suspect"
+    assert said.detail == "missed at centre2: 40.0 % of tumour, in validation at home 20.0 %; 3 more"

@@ -27,6 +27,8 @@ from .phrases import bounds, metric_named, resampled
 AT_HOME = "all internal sites"
 LETTERS = 14
 """Letters of a class in the head of a column."""
+ERRORS = {"sensitivity": "missed", "specificity": "false alarms"}
+"""What a low rate means, of the positive and of the negative class."""
 MOST = 4
 """Sites whose rates a sentence gives. The table has all."""
 RATE = "sensitivity"
@@ -82,6 +84,7 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
     key = findings.level_inference(condition)
     home = points.get((condition.id, key, VALIDATION, ALL))
     outside = {site: points.get((condition.id, key, "external", site)) for site in condition.partition.external}
+    classes = _classes(findings.plan.study) if points else ()
     wrong = []
     for site, point in outside.items():
         if point is None or home is None:
@@ -89,8 +92,9 @@ def light(results: StudyResults, condition: Condition) -> Light | None:
         for name in DRIFTS:
             there, before = point.rates[name], home.rates[name].mean
             if there.high < before:
-                rates = (number(x, metric_named(RATE)) for x in (there.mean, before))
-                wrong.append("{} at {} is {} %, in validation at home {} %".format(name, site, *rates))
+                rate, usual = (number(1 - x, metric_named(RATE)) for x in (there.mean, before))
+                of = short(classes[DRIFTS.index(name)], LETTERS)
+                wrong.append(f"{ERRORS[name]} at {site}: {rate} % of {of}, in validation at home {usual} %")
     for site, value in misjudged(findings, condition).items():
         wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
     if not condition.partition.external or (not findings.numbers.of(*NUMBERS) and not any(outside.values())):
