@@ -13,6 +13,7 @@ import fake_study
 import pytest
 import torch
 import yaml
+from rotation import of_day
 from toy import TRAVELS, clients, network
 
 from fedshift import Federation
@@ -207,7 +208,7 @@ class Watched:
         return size
 
 
-@pytest.mark.parametrize(("name", "bn"), ALGORITHMS)
+@pytest.mark.parametrize(("name", "bn"), of_day(ALGORITHMS, 4))
 def test_floats_of_a_client_are_those_that_hooks_return(name: str, bn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every algorithm that is found: tensors that are sent are counted, and state does not grow."""
     watched = Watched(name, monkeypatch)
@@ -311,13 +312,13 @@ def agree(said: Forecast, moved: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize(("name", "bn"), ALGORITHMS)
+@pytest.mark.parametrize(("name", "bn"), of_day(ALGORITHMS, 4))
 def test_a_forecast_is_what_a_federation_measures(name: str, bn: str, participation: float) -> None:
     run = planned(name, bn, participation)
     agree(forecast(run, SHAPE, 2), measured(run))
 
 
-@pytest.mark.parametrize("addon", discover("addon"))
+@pytest.mark.parametrize("addon", of_day(discover("addon"), 4))
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedtan"])
 def test_a_forecast_counts_what_an_addon_sends(name: str, addon: str) -> None:
     """Some add-ons need convolutions, and places between them."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from broken import first_fault, replaced
+from rotation import of_day
 
 ALGORITHM = '''"""An extrapolated step of the server."""
 
@@ -169,7 +170,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG)
+@pytest.mark.parametrize("mistake", of_day(WRONG, 4))
 def test_the_contract_finds_a_wrong_algorithm(mistake: str, tmp_path: Path) -> None:
     changes, words = WRONG[mistake]
     fault = first_fault(tmp_path, replaced(ALGORITHM, *changes))
@@ -261,7 +262,7 @@ WRONG_ADDONS = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG_ADDONS)
+@pytest.mark.parametrize("mistake", of_day(WRONG_ADDONS, 4))
 def test_the_contract_finds_a_wrong_addon(mistake: str, tmp_path: Path) -> None:
     changes, words = WRONG_ADDONS[mistake]
     fault = first_fault(tmp_path, replaced(ADDON, *changes))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from monai.losses import DiceCELoss
+from rotation import of_day
 from squares import SIZES, clients, network
 from torch import Tensor, nn
 from toy import Noted, gap
@@ -223,7 +224,7 @@ def test_the_round_is_selected_by_dice() -> None:
     assert all(0 <= score <= 1 for score in scores)
 
 
-@pytest.mark.parametrize("name", sorted(registry.discover("inference")))
+@pytest.mark.parametrize("name", of_day(sorted(registry.discover("inference")), 4))
 def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> None:
     cls = registry.get("inference", name)
     samples = clients({"a": 12, "b": 12})
@@ -267,7 +268,7 @@ def test_only_where_batches_have_no_effect_are_they_cut(monkeypatch: pytest.Monk
     assert [len(index) for index in samples.taken] == [5, 5, 2]
 
 
-@pytest.mark.parametrize("name", sorted(registry.discover("addon")))
+@pytest.mark.parametrize("name", of_day(sorted(registry.discover("addon")), 4))
 def test_every_addon_trains_on_masks_or_says_that_it_cannot(name: str) -> None:
     def run() -> Federation:
         return Federation(network(), clients(), training=SETTINGS, task="segmentation", addon=name).run()
