@@ -87,7 +87,7 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
         dataset["skip_unreadable"] = True
         reasons.append(f"{counted(_lost(found), 'image')} of the table are not there: skip_unreadable leaves them out")
     sites = _sites(rows, names if not masked else [])
-    internal, external, why = _roles(sites, masked)
+    internal, external, why = _roles(sites, masked, "patients" if "patient" in rows else "images")
     if external and len(sites) > 2:
         asked = choose("which site took no part, and is to be tested?", [*sites], external[0])
         if asked not in external:
@@ -264,8 +264,8 @@ def _people(part: pd.DataFrame) -> int:
     return int(part["patient"].nunique() + part["patient"].isna().sum())
 
 
-def _roles(sites: Mapping[str, Site], masked: bool) -> tuple[list[str], list[str], str]:
-    """Return the sites that train, those that only test, and why."""
+def _roles(sites: Mapping[str, Site], masked: bool, unit: str) -> tuple[list[str], list[str], str]:
+    """Return the sites that train, those that only test, and why; `unit` is what is known: patients, or images."""
     least = LEAST_PATIENTS if masked else FEW_IMAGES
     able = [name for name, site in sites.items() if site.rarest_images >= least and site.patients >= LEAST_PATIENTS]
     other = [name for name in sites if name not in able]
@@ -277,9 +277,10 @@ def _roles(sites: Mapping[str, Site], masked: bool) -> tuple[list[str], list[str
     rest = able or [*sites]
     good = [name for name in rest if sites[name].rarest_patients >= ENOUGH]
     chosen = (good or rest[:1])[-1]
-    why = "it is the largest site, and no site has enough patients of the rarest class for an interval"
+    of_class = "" if masked else " of the rarest class"
+    why = f"it is the largest site, and no site has enough {unit}{of_class} for an interval"
     if good:
-        why = f"it is the smallest site with {ENOUGH} patients of each class or more, as an interval needs"
+        why = f"it is the smallest site with {ENOUGH} {unit}{of_class} or more, as an interval needs"
     return [name for name in rest if name != chosen], [chosen], why
 
 
