@@ -192,6 +192,42 @@ def test_a_folder_of_dicom_gets_pseudonyms_and_the_labels_of_a_table(capsys: Tol
 
 
 @pytest.mark.parametrize(
+    ("names", "positive"),
+    [
+        (("clear", "tumour"), "tumour"),
+        (("Karzinom", "frei"), "Karzinom"),
+        (("no tumour", "tumour"), "tumour"),
+        (("benign tumour", "malignant tumour"), "malignant tumour"),
+        (("melanoma", "seborrhoeic keratosis"), "melanoma"),
+        (("left", "right"), "left"),
+    ],
+)
+def test_the_positive_class_is_told_by_its_name_or_else_rarer(names: tuple[str, str], positive: str) -> None:
+    """Of "left" and "right" nothing tells: the rarer one is proposed."""
+    rows = [(*row[:3], names[k % 5 > 1], row[4]) for k, row in enumerate(export({"A": 60, "B": 60, "C": 60}))]
+    write(rows)
+    assert new("x", "export/export.csv")["dataset"]["classes"][1] == positive
+
+
+def test_labels_of_a_table_are_not_taken_from_folders(capsys: Told) -> None:
+    """The folders are hospitals, and in a second export classes of the same names as the labels: both say no class."""
+    for k in range(24):
+        about = {"PatientID": f"007{k}", "SOPInstanceUID": f"1.2.{k}", "ManufacturerModelName": ("One", "Two")[k % 2]}
+        label = ("clear", "tumour")[k // 2 % 2]
+        for folder in (f"pacs/{('north', 'south', 'west')[k % 3]}/P{k}", f"sorted/{label}/P{k}"):
+            altered("MR_small.dcm", Path(folder, "IM1"), **about)
+    rows = "".join(f"007{k},{('clear', 'tumour')[k // 2 % 2]}\n" for k in range(24))
+    Path("labels.csv").write_text(f"patient,label\n{rows}")
+    made = new("x", "pacs", "--labels", "labels.csv")
+    assert made["dataset"]["classes"] == ["clear", "tumour"]
+    assert {*made["partition"]["internal"], *made["partition"]["external"]} == {"north", "south", "west"}
+    assert "what do the folders north, south, west name? site" in capsys.readouterr().err
+    made = new("y", "sorted", "--labels", "labels.csv")
+    assert made["dataset"]["classes"] == ["clear", "tumour"]
+    assert {*made["partition"]["internal"], *made["partition"]["external"]} == {"One", "Two"}
+
+
+@pytest.mark.parametrize(
     ("table", "words", "line"),
     [
         ("lost.csv", (), "lost.csv: no such file or folder; name a table, or a folder of images"),

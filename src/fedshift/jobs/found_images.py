@@ -382,9 +382,11 @@ def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Ser
     levels = [table[k] for k in range(depth) if table[k].nunique() > 1]
     if scans:
         levels = [level for level in levels if level.groupby(rows["patient"]).nunique().max() > 1 or _few(rows, level)]
-    masked = "mask" in rows
-    roles = _roles_of(levels, masked)
-    named = ["site", "label", "patient", "nothing"]
+    labelled = rows["label"].notna().any()
+    if labelled:
+        levels = [level for level in levels if not _alike(level, rows["label"])]
+    roles = _roles_of(levels, bool("mask" in rows or labelled))
+    named = ["site", *([] if labelled else ["label"]), "patient", "nothing"]
     placed = dict[str, pd.Series]()
     for level, role in zip(levels, roles, strict=True):
         shown = ", ".join(map(str, level.unique()[:6]))
@@ -403,8 +405,13 @@ def _few(rows: pd.DataFrame, level: pd.Series) -> bool:
     return bool(level.nunique() < rows["patient"].nunique())
 
 
-def _roles_of(levels: Sequence[pd.Series], masked: bool) -> list[str]:
-    """Return what each level of folders seems to name: site, label, patient or nothing.
+def _alike(level: pd.Series, label: pd.Series) -> bool:
+    """Return whether the folders of a level hold a class each, so that they say no more than the labels."""
+    return bool((level + "/" + label).nunique() == level.nunique() == label.nunique())
+
+
+def _roles_of(levels: Sequence[pd.Series], known: bool) -> list[str]:
+    """Return what each level of folders seems to name: site, label, patient or nothing. `known`: classes are known.
 
     A level whose names come again below several folders of the first one crosses it: of the two, that with fewer names
     holds the classes, and the lower one if they have as many.
@@ -414,7 +421,7 @@ def _roles_of(levels: Sequence[pd.Series], masked: bool) -> list[str]:
     roles = ["nothing"] * len(levels)
     counts = [level.nunique() for level in levels]
     rest = list(range(len(levels)))
-    if masked:
+    if known:
         roles[rest.pop(0)] = "site"
     else:
         crossed = [k for k in rest[1:] if levels[0].groupby(levels[k]).nunique().gt(1).mean() > 0.5]

@@ -23,6 +23,11 @@ FIRST = (
     *("gutartig", "negativ", "gesund", "kontrolle", "nein", "unauffällig", "background"),
 )
 """Words for the class that is not looked for: it comes first, and the other one is the positive class."""
+SOUGHT = (
+    *("malign", "tumor", "tumour", "cancer", "carcinoma", "melanoma", "metasta", "lesion", "positiv", "disease"),
+    *("bösartig", "karzinom", "krebs", "krank"),
+)
+"""Words in the name of the positive class, where none of FIRST tells."""
 UNKNOWN = (PLACEHOLDERS - {"0"}) | {"", "unklar", "fehlt"}
 """Labels, as `folded` folds them, that say that the class is not known. The number 0 is a class."""
 ENOUGH = 20
@@ -201,6 +206,9 @@ def _ordered(
     negative = [name for name in names if any(folded(name).startswith(word) for word in FIRST)]
     if len(negative) == 1:
         return sorted(names, key=lambda name: name not in negative)
+    sought = [name for name in names if any(word in folded(name) for word in SOUGHT)]
+    if len(sought) == 1:
+        return sorted(names, key=lambda name: name in sought)
     counts = label_texts(cells).fillna("").map(classes).value_counts()
     rarer = str(counts.index[-1])
     positive = choose("which class is to be found?", names, rarer)
