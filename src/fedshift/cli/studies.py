@@ -69,10 +69,14 @@ def check(args: argparse.Namespace) -> None:
     from ..planning.files import require_own_name
 
     shown: set[str] = set()
+    known = dict[str, study.Plan]()
     for scale in [args.scale] if args.scale else get_args(Scale):
         chosen = study.select(args.study, scale, args.studies, args.settings).values()
         announce(f"{label(chosen)}: checking settings, tables and what is prepared")
         for checked in chosen:
+            before = known.setdefault(checked.name, checked)
+            if before is not checked and (before.study, before.runs) == (checked.study, checked.runs):
+                continue  # it is the same at every scale, and its table may be long
             checked.require_files()
             require(checked)
             require_own_name(checked, Paths())
