@@ -32,8 +32,6 @@ GREY_STEP = 65536 + 256 + 1
 """The number of a grey colour is a multiple of this."""
 WHOLE = 0.01
 """The difference from a whole number that is rounded off: writers of NIfTI scale masks of floats to their 8 bits."""
-
-
 FIELD: dict[int | str, int] = {0: IGNORED}
 """The classes of a mask of the field of view, whose other values lie inside."""
 
@@ -89,8 +87,7 @@ def read_slice(
 
     `named` is the number of the slice; None takes the only one. Raises UserError for numbers that are not whole, too.
     """
-    if any(isinstance(value, str) for value in values):
-        raise UserError(volume.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
+    _require_numbers(volume.path, values)
     number = volume.number(named, Reading())
     where = f"{volume.path}#{number}"
     return _classes(where, _whole(where, np.asarray(volume.frame(number).values)), image, values, others=others)
@@ -103,10 +100,15 @@ def read_segments(
 
     0 stands for pixels without a segment. Raises UserError where no frame of the segmentation lies on the image, too.
     """
-    if any(isinstance(value, str) for value in values):
-        raise UserError(mask.path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
+    _require_numbers(mask.path, values)
     found = mask.on(image.path, frame)
     return _classes(f"{mask.path} on {image.path.name}", found, image.size[::-1], values, others=others)
+
+
+def _require_numbers(path: Path, values: Mapping[int | str, int]) -> None:
+    """Raise UserError where colours are given for the classes of a file that holds numbers."""
+    if any(isinstance(value, str) for value in values):
+        raise UserError(path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
 
 
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:

@@ -201,7 +201,10 @@ def _names_files(cells: pd.Series) -> bool:
 
 
 def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: Path, choose: Choose) -> None:
-    """Add the column of a role that no head names, where there is one."""
+    """Ask which column of a table holds a role, such as the site, and add it to `columns`.
+
+    Raises UserError where the answer is none, and the role is one that a study needs.
+    """
     most = {"site": MOST_SITES, "label": MOST_CLASSES}.get(role, len(rows))
     free = [str(h) for h in rows if h not in columns.values() and 2 <= rows[h].nunique() <= most]
     none = "none of them"

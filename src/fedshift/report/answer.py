@@ -207,9 +207,10 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
         text = DASH
         if value.known:
             text = level(value.mean, findings.headline)
-        label = f"{findings.headline.title} {'at home' if role == 'internal' else 'outside'}"
+        place = "at home" if role == "internal" else "outside"
+        label = f"{findings.headline.title} {place}"
         if inference != findings.baseline:
-            label = f"{'At home' if role == 'internal' else 'Outside'}, adapted ({findings.name(inference)})"
+            label = f"{place.capitalize()}, adapted ({findings.name(inference)})"
         return Tile(label, text, "; ".join([*_notes(findings, condition, value, unit), *gained]))
 
     made = []
