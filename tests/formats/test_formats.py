@@ -63,6 +63,11 @@ def encoded(pixels: np.ndarray, kind: str) -> bytes:
     return file.getvalue()
 
 
+def huge(path: Path) -> None:
+    """Write 400 million black pixels, which take 400 MB while they are made."""
+    Image.new("1", (20000, 20000)).save(path)
+
+
 def rgb(grey: np.ndarray) -> np.ndarray:
     return np.repeat(grey[..., None], 3, axis=2)
 
@@ -87,9 +92,7 @@ for kind, end in ENDINGS.items():
     cell(kind, "truncated", content(encoded(big, kind)[:300]), "cannot be read as an image", end)
     cell(kind, "wrong ending", content(encoded(pixels, kind if kind != "WebP" else "PNG")), pixels, ".png")
     cell(kind, "DICOM with this ending", lambda path: dicom(path, GREY), "is a DICOM file with the ending", end)
-    cell(
-        kind, "huge", saved(Image.new("1", (20000, 20000))) if kind in ("PNG", "TIFF") else None, "too many pixels", end
-    )
+    cell(kind, "huge", huge if kind in ("PNG", "TIFF") else None, "too many pixels", end)
 for kind in ("PNG", "TIFF", "GIF", "WebP"):
     two = pages(np.zeros((4, 4), np.uint8), GREY, **LOSSLESS.get(kind, {}))
     other = rgb(GREY)
@@ -446,7 +449,7 @@ for kind in ENDINGS:
     mask(kind, "truncated", content(encoded(big, kind)[:300]), "cannot be read as a mask")
     mask(kind, "wrong ending", lambda path: dicom(path, MASK), "is a DICOM file with the ending of another format")
     mask(kind, "another size", saved(np.zeros((5, 4), np.uint8)), "has 4x5 pixels, and its image 4x4")
-mask("PNG", "huge", saved(Image.new("1", (20000, 20000))), "too many pixels")
+mask("PNG", "huge", huge, "too many pixels")
 mask(
     "JPEG", "grey values", saved(MASK * 200, quality=20), "a mask saved as JPEG has other values", values={0: 0, 200: 1}
 )
