@@ -35,6 +35,8 @@ KINDS = ("trend", "levels", "deviations", "seeds", "printed")
 """Kinds of evidence; each names its file."""
 NOISE = ("noise", "chance", "one seed")
 """Words in the doubt of a trend with which it decides nothing."""
+MARKS = {"within the noise of seeds": "†", "far from trained": "‡"}
+"""Signs that stand in the table for doubts; the page says what they mean."""
 ALPHA = 0.05
 
 
@@ -57,21 +59,20 @@ def table() -> str:
 
 
 def commands() -> str:
-    """Return the table of reproductions as Markdown: the command of each, the files that it writes, the claims."""
+    """Return the table of reproductions as Markdown: the command of each, and the claims that rest on it."""
     entries = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
     tested: dict[str, list[str]] = defaultdict(list)
     for number, claim in enumerate(yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8")), 1):
         for file in {piece[kind] for piece in claim.get("evidence", ()) for kind in KINDS if kind in piece}:
             tested[file].append(str(number))
-    head = ("command", "writes, in docs/reproductions", "claims that rest on it")
+    head = ("command", "claims that rest on it")
     rows = []
     for name, entry in entries.items():
         command = f"`make reproduce STUDY={name}`"
         if "lost" in entry:
             command = f"{name} cannot be repeated: {entry['lost']}"
         numbers = {number for file in entry["writes"] for number in tested[file]}
-        files = ", ".join(f"`{file}`" for file in entry["writes"])
-        rows.append((command, files, ", ".join(sorted(numbers, key=int)) or "–"))
+        rows.append((command, ", ".join(sorted(numbers, key=int)) or "–"))
     return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)]) + "\n"
 
 
@@ -82,6 +83,8 @@ def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
     if "why" in claim:
         verdict += f": {claim['why']}"
     numbers = "; ".join(found.numbers for found in findings) or "–"
+    for words, mark in MARKS.items():
+        numbers = numbers.replace(f" ({words})", mark)
     return str(number), claim["paper"], claim["claim"], claim["printed"], claim.get("data", "–"), numbers, verdict
 
 
@@ -146,7 +149,8 @@ def trend(evidence: Mapping[str, Any]) -> Finding:
     if found["mean_difference"]:
         percent = " points" in found["sentence"]
         numbers = interval(float(found["mean_difference"]), float(found["se"] or math.nan), seeds, percent)
-        numbers += f", {found['sites_for']} of {found['sites']}"
+        if found["sites"] != "1":
+            numbers += f", {found['sites_for']} of {found['sites']}"
     if found["doubt"]:
         numbers += f" ({found['doubt']})"
     return Finding(verdict, numbers)
