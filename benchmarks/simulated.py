@@ -412,46 +412,48 @@ def tables(studies: int) -> Iterator[str]:
     some = max(studies // 3, 50)
     yield "Shares in percent; nominal is 95. A level with one training is about the method, not about that training.\n"
     cells = [
-        [f"{metric}, {n} patients", *(levels(metric, n, k, studies).text for k in TRAININGS)]
+        [f"{metric}, {n}", *(levels(metric, n, k, studies).text for k in TRAININGS)]
         for metric, n in itertools.product(("accuracy", "balanced_accuracy", "auc", "brier"), (10, 30, 100, 500))
     ]
-    yield table(["level", *HEADS], cells)
+    yield table(["level, patients", *HEADS], cells)
     cells = [
         [
-            f"{n} patients, {images} image{'s' * (images > 1)} each",
+            f"{n}, {images}",
             *(" / ".join(one.text for one in near_the_end(n, k, images, studies)) for k in TRAININGS),
         ]
         for images, n in itertools.product((1, 5), (5, 10, 20, 50))
     ]
-    yield table(["89 % right outside / the loss from 99 % at home", *HEADS], cells)
+    yield table(["89 % right outside / the loss from 99 % at home: patients, images of each", *HEADS], cells)
     cells = []
     for metric, n in itertools.product(("accuracy", "auc"), (30, 100)):
         found = [differences(metric, n, k, some) for k in TRAININGS]
-        cells += [[f"{what}, {metric}, {n} patients a site", *(one[what].text for one in found)] for what in found[0]]
-    yield table(["difference", *HEADS], cells)
+        cells += [[f"{what}, {metric}, {n}", *(one[what].text for one in found)] for what in found[0]]
+    yield table(["difference, patients a site", *HEADS], cells)
     cells = [
         [f"{n} patients at home, {n} outside", *(carried(n, k, studies).text for k in TRAININGS)] for n in (30, 100)
     ]
     yield table(["sensitivity outside, threshold for 90 % specificity at home", *HEADS], cells)
     cells = [
-        [f"{metric}, {n} patients", *(folds(metric, n, k, studies).text for k in TRAININGS)]
+        [f"{metric}, {n}", *(folds(metric, n, k, studies).text for k in TRAININGS)]
         for metric, n in itertools.product(("auc", "accuracy"), (30, 40, 100))
     ]
-    yield table(["five folds by patient, at home", *HEADS], cells)
+    yield table(["five folds by patient, at home: patients", *HEADS], cells)
     cells = [
-        [f"{100 * missed:.0f} % missed, {n} patients", *(dice(n, k, missed, studies).text for k in TRAININGS)]
+        [f"{100 * missed:.0f} % missed, {n}", *(dice(n, k, missed, studies).text for k in TRAININGS)]
         for missed, n in itertools.product((0.1, 0.0), (5, 10, 30, 100))
     ]
-    yield table(["mean Dice", *HEADS], cells)
+    yield table(["mean Dice, patients", *HEADS], cells)
     cells = []
     for n, right in itertools.product((5, 10, 20, 50, 200), ((0.99, 0.89), (0.9, 0.8), (0.9, 0.9), (0.99, 0.99))):
         words = trial(n, right, (3, 2), 3).said(some)
-        name = f"{n} patients a site, {100 * right[0]:.0f} % at home, {100 * right[1]:.0f} % outside"
+        name = f"{n}: {100 * right[0]:.0f} %, {100 * right[1]:.0f} %"
         cells.append([name, *(f"{100 * share:.1f}" for share in words.values())])
     for n in (30, 100, 400):
         words = failing(n, 3).said(some)
-        cells.append([f"{n} patients a site, one of five loses 20 points", *(f"{100 * s:.1f}" for s in words.values())])
-    yield table(["three hospitals at home, two outside, margin 5 points", "holds up", "loses", "cannot tell"], cells)
+        cells.append([f"{n}: one of five outside loses 20 points", *(f"{100 * s:.1f}" for s in words.values())])
+    yield table(
+        ["patients a site: right at home and outside, margin 5 points", "holds up", "loses", "cannot tell"], cells
+    )
 
 
 def main() -> None:
