@@ -30,9 +30,13 @@ COMMANDS_BEGIN = "<!-- The commands begin: make claims writes them -->"
 COMMANDS_END = "<!-- The commands end -->"
 HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
 DECIDED = {"yes": HELD, "no": FAILED}
-HEAD = ("", "paper", "claim", "printed in", "data, and how they differ", "ours", "verdict")
+HEAD = ("", "paper", "claim", "printed in", "studies", "ours", "verdict")
 KINDS = ("trend", "levels", "deviations", "seeds", "printed")
 """Kinds of evidence; each names its file."""
+ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
+"""The reproductions by study."""
+STUDIES = {file: name for name, entry in ENTRIES.items() for file in entry["writes"]}
+"""The study that writes each file."""
 NOISE = ("noise", "chance", "one seed")
 """Words in the doubt of a trend with which it decides nothing."""
 MARKS = {"within the noise of seeds": "†", "far from trained": "‡"}
@@ -59,21 +63,12 @@ def table() -> str:
 
 
 def commands() -> str:
-    """Return the table of reproductions as Markdown: the command of each, and the claims that rest on it."""
-    entries = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
-    tested: dict[str, list[str]] = defaultdict(list)
-    for number, claim in enumerate(yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8")), 1):
-        for file in {piece[kind] for piece in claim.get("evidence", ()) for kind in KINDS if kind in piece}:
-            tested[file].append(str(number))
-    head = ("command", "claims that rest on it")
-    rows = []
-    for name, entry in entries.items():
-        command = f"`make reproduce STUDY={name}`"
-        if "lost" in entry:
-            command = f"{name} cannot be repeated: {entry['lost']}"
-        numbers = {number for file in entry["writes"] for number in tested[file]}
-        rows.append((command, ", ".join(sorted(numbers, key=int)) or "–"))
-    return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)]) + "\n"
+    """Return the table of reproductions as Markdown: the command of each, or why there is none."""
+    rows = [
+        (f"{name} cannot be repeated: {entry['lost']}" if "lost" in entry else f"`make reproduce STUDY={name}`",)
+        for name, entry in ENTRIES.items()
+    ]
+    return "\n".join([line(["command"]), line(["---"]), *map(line, rows)]) + "\n"
 
 
 def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
@@ -85,7 +80,13 @@ def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
     numbers = "; ".join(found.numbers for found in findings) or "–"
     for words, mark in MARKS.items():
         numbers = numbers.replace(f" ({words})", mark)
-    return str(number), claim["paper"], claim["claim"], claim["printed"], claim.get("data", "–"), numbers, verdict
+    told = [*dict.fromkeys(STUDIES[file] for file in files(claim)), *([claim["note"]] if "note" in claim else [])]
+    return str(number), claim["paper"], claim["claim"], claim["printed"], ", ".join(told) or "–", numbers, verdict
+
+
+def files(claim: Mapping[str, Any]) -> list[str]:
+    """Return the files that test a claim, in the order of its parts."""
+    return [piece[kind] for piece in claim.get("evidence", ()) for kind in KINDS if kind in piece]
 
 
 def line(cells: Iterable[str]) -> str:
