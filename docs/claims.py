@@ -30,7 +30,7 @@ COMMANDS_BEGIN = "<!-- The commands begin: make claims writes them -->"
 COMMANDS_END = "<!-- The commands end -->"
 HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
 DECIDED = {"yes": HELD, "no": FAILED}
-HEAD = ("", "paper", "claim", "printed in", "studies", "ours", "verdict")
+HEAD = ("", "claim", "printed in", "studies", "ours", "verdict")
 KINDS = ("trend", "levels", "deviations", "seeds", "printed")
 """Kinds of evidence; each names its file."""
 ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
@@ -81,7 +81,8 @@ def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
     for words, mark in MARKS.items():
         numbers = numbers.replace(f" ({words})", mark)
     told = [*dict.fromkeys(STUDIES[file] for file in files(claim)), *([claim["note"]] if "note" in claim else [])]
-    return str(number), claim["paper"], claim["claim"], claim["printed"], ", ".join(told) or "–", numbers, verdict
+    source = f"{claim['paper']}, {claim['printed']}"
+    return str(number), claim["claim"], source, ", ".join(told) or "–", numbers, verdict
 
 
 def files(claim: Mapping[str, Any]) -> list[str]:
