@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -200,6 +200,9 @@ def near_the_end(patients: int, trainings: int, images: int, studies: int, seed:
     return covered(iter(level)), covered(iter(loss))
 
 
+DIFFERENCES = ("loss", "gain", "difference")
+
+
 def differences(name: str, patients: int, trainings: int, studies: int, seed: int = 0) -> dict[str, Covered]:
     """Return the coverage of a loss from three hospitals to two, of a gain there, and of another method's difference.
 
@@ -208,7 +211,7 @@ def differences(name: str, patients: int, trainings: int, studies: int, seed: in
     metric, rng = metric_of(name), np.random.default_rng([seed, patients, trainings])
     inside = [Hospital(f"in{k}", patients, apart=2.2) for k in range(3)]
     outside = [Hospital(f"out{k}", patients, apart=1.4) for k in range(2)]
-    found: dict[str, list[tuple[tuple[float, float], float]]] = {"loss": [], "gain": [], "difference": []}
+    found: dict[str, list[tuple[tuple[float, float], float]]] = {what: [] for what in DIFFERENCES}
     better = [Hospital(one.name, patients, apart=1.8) for one in outside]
     truth_in, truth_out, truth_better = (
         float(np.mean([one.truth(name) for one in group])) for group in (inside, outside, better)
@@ -404,56 +407,58 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 TRAININGS = (1, 3, 5)
-HEADS = ("1 training", "3 trainings", "5 trainings")
+
+
+def cell(shares: Iterable[Covered]) -> str:
+    """Return the shares with each number of trainings, as a cell."""
+    return ", ".join(share.text for share in shares)
+
+
+def decided(words: Mapping[str, float]) -> str:
+    """Return how often a study holds up and how often it loses, as a cell."""
+    return f"{100 * words['holds up']:.1f} / {100 * words['loses']:.1f}"
 
 
 def tables(studies: int) -> Iterator[str]:
     """Yield the tables, each with a line that says what it is."""
     some = max(studies // 3, 50)
-    yield "Shares in percent; nominal is 95. A level with one training is about the method, not about that training.\n"
+    yield "Shares in percent with one, three and five trainings; nominal is 95. One training says little about the method.\n"
+    metrics: tuple[str, ...] = ("accuracy", "balanced_accuracy", "auc", "brier")
     cells = [
-        [f"{metric}, {n}", *(levels(metric, n, k, studies).text for k in TRAININGS)]
-        for metric, n in itertools.product(("accuracy", "balanced_accuracy", "auc", "brier"), (10, 30, 100, 500))
+        [str(n), *(cell(levels(metric, n, k, studies) for k in TRAININGS) for metric in metrics)]
+        for n in (10, 30, 100, 500)
     ]
-    yield table(["level, patients", *HEADS], cells)
-    cells = [
-        [
-            f"{n}, {images}",
-            *(" / ".join(one.text for one in near_the_end(n, k, images, studies)) for k in TRAININGS),
-        ]
-        for images, n in itertools.product((1, 5), (5, 10, 20, 50))
-    ]
-    yield table(["89 % right outside / the loss from 99 % at home: patients, images of each", *HEADS], cells)
+    yield table(["level; patients", *metrics], cells)
+    cells = []
+    for images, n in itertools.product((1, 5), (5, 10, 20, 50)):
+        both = zip(*(near_the_end(n, k, images, studies) for k in TRAININGS), strict=True)
+        cells.append([f"{n}, {images}", *map(cell, both)])
+    yield table(["patients, images of each", "89 % right outside", "the loss from 99 % at home"], cells)
     cells = []
     for metric, n in itertools.product(("accuracy", "auc"), (30, 100)):
         found = [differences(metric, n, k, some) for k in TRAININGS]
-        cells += [[f"{what}, {metric}, {n}", *(one[what].text for one in found)] for what in found[0]]
-    yield table(["difference, patients a site", *HEADS], cells)
+        cells.append([f"{metric}, {n}", *(cell(one[what] for one in found) for what in DIFFERENCES)])
+    yield table(["difference; patients a site", *DIFFERENCES], cells)
+    cells = [[f"{n}, {n}", cell(carried(n, k, studies) for k in TRAININGS)] for n in (30, 100)]
+    yield table(["patients at home, outside", "sensitivity outside, threshold for 90 % specificity at home"], cells)
+    metrics = ("auc", "accuracy")
     cells = [
-        [f"{n} patients at home, {n} outside", *(carried(n, k, studies).text for k in TRAININGS)] for n in (30, 100)
+        [str(n), *(cell(folds(metric, n, k, studies) for k in TRAININGS) for metric in metrics)] for n in (30, 40, 100)
     ]
-    yield table(["sensitivity outside, threshold for 90 % specificity at home", *HEADS], cells)
+    yield table(["five folds by patient, at home; patients", *metrics], cells)
     cells = [
-        [f"{metric}, {n}", *(folds(metric, n, k, studies).text for k in TRAININGS)]
-        for metric, n in itertools.product(("auc", "accuracy"), (30, 40, 100))
+        [str(n), *(cell(dice(n, k, missed, studies) for k in TRAININGS) for missed in (0.1, 0.0))]
+        for n in (5, 10, 30, 100)
     ]
-    yield table(["five folds by patient, at home: patients", *HEADS], cells)
+    yield table(["mean Dice; patients", "10 % missed", "0 % missed"], cells)
+    shares = ((0.99, 0.89), (0.9, 0.8), (0.9, 0.9), (0.99, 0.99))
     cells = [
-        [f"{100 * missed:.0f} % missed, {n}", *(dice(n, k, missed, studies).text for k in TRAININGS)]
-        for missed, n in itertools.product((0.1, 0.0), (5, 10, 30, 100))
+        [str(n), *(decided(trial(n, right, (3, 2), 3).said(some)) for right in shares)] for n in (5, 10, 20, 50, 200)
     ]
-    yield table(["mean Dice, patients", *HEADS], cells)
-    cells = []
-    for n, right in itertools.product((5, 10, 20, 50, 200), ((0.99, 0.89), (0.9, 0.8), (0.9, 0.9), (0.99, 0.99))):
-        words = trial(n, right, (3, 2), 3).said(some)
-        name = f"{n}: {100 * right[0]:.0f} %, {100 * right[1]:.0f} %"
-        cells.append([name, *(f"{100 * share:.1f}" for share in words.values())])
-    for n in (30, 100, 400):
-        words = failing(n, 3).said(some)
-        cells.append([f"{n}: one of five outside loses 20 points", *(f"{100 * s:.1f}" for s in words.values())])
-    yield table(
-        ["patients a site: right at home and outside, margin 5 points", "holds up", "loses", "cannot tell"], cells
-    )
+    heads = tuple(f"{100 * home:.0f} % at home, {100 * out:.0f} % outside" for home, out in shares)
+    yield table(["holds up / loses, margin 5 points; patients a site", *heads], cells)
+    cells = [[str(n), decided(failing(n, 3).said(some))] for n in (30, 100, 400)]
+    yield table(["holds up / loses; patients a site", "one of five outside loses 20 points"], cells)
 
 
 def main() -> None:
