@@ -422,7 +422,7 @@ def decided(words: Mapping[str, float]) -> str:
 def tables(studies: int) -> Iterator[str]:
     """Yield the tables, each with a line that says what it is."""
     some = max(studies // 3, 50)
-    yield "Shares in percent with one, three and five trainings; nominal is 95. One training says little about the method.\n"
+    yield "In percent with one, three and five trainings; nominal is 95. One training says little about the method.\n"
     metrics: tuple[str, ...] = ("accuracy", "balanced_accuracy", "auc", "brier")
     cells = [
         [str(n), *(cell(levels(metric, n, k, studies) for k in TRAININGS) for metric in metrics)]
