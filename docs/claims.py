@@ -30,7 +30,7 @@ COMMANDS_BEGIN = "<!-- The commands begin: make claims writes them -->"
 COMMANDS_END = "<!-- The commands end -->"
 HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
 DECIDED = {"yes": HELD, "no": FAILED}
-HEAD = ("", "claim", "printed in", "studies", "ours", "verdict")
+HEAD = ("", "claim", "printed in", "studies, margins", "ours", "verdict")
 KINDS = ("trend", "levels", "deviations", "seeds", "printed")
 """Kinds of evidence; each names its file."""
 ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
