@@ -1,6 +1,6 @@
 """Every plug-in must satisfy the contract, whoever adds it: it runs over all that discovery finds.
 
-docs/contract.md and the page of each kind (docs/add-a-*.md) list every requirement. The checks themselves are in
+docs/contract.md and the page of each kind (docs/add-a-*.md) say what authors must know. The checks themselves are in
 `fedshift.contract`, so that `fedshift test-plugin` runs them too. Tables in this file hold facts of known plug-ins
 only; a plug-in without an entry is checked with its defaults, by general rules.
 """

@@ -1,4 +1,4 @@
-"""Checks that every plug-in must pass, each run on one class: docs/contract.md lists them in words.
+"""Checks that every plug-in must pass, each run on one class: docs/contract.md says what authors must know of them.
 
 `fedshift test-plugin FILE` runs them on a plug-in of your own, and tests/contract on all that are found.
 Expected numbers of a single method belong into that method's test.
