@@ -2,14 +2,13 @@
 
 import sys
 
-from .core.fork_client import run_warm
+from .core.process import leave, run_warm
 
 code = run_warm()
 if code is not None:
     sys.exit(code)
 try:
     from .cli.parser import main
-    from .core.ending import leave
 
     code = main()
 except KeyboardInterrupt:  # while modules are imported

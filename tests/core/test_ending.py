@@ -9,7 +9,7 @@ import pytest
 
 LEAVES = """
 import atexit, sys, threading, time
-from fedshift.core.ending import leave
+from fedshift.core.process import leave
 
 class Loud:
     def __del__(self):

@@ -16,7 +16,7 @@ import pytest
 from patience import PATIENCE, until
 
 import fedshift
-from fedshift.core.fork_client import ADDRESS
+from fedshift.core.process import ADDRESS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server is for Linux")
 DEMO = Path(__file__).parents[2] / "config" / "studies" / "demo.yaml"
@@ -181,7 +181,7 @@ def test_threads_of_python_alone_are_no_reason_to_start_anew(warm: Warm) -> None
 def test_another_python_is_refused(warm: Warm) -> None:
     code = (
         "import sys; sys.prefix = '/elsewhere'; sys.argv = ['fedshift', '--version']\n"
-        "from fedshift.core.fork_client import run_warm; print(run_warm())"
+        "from fedshift.core.process import run_warm; print(run_warm())"
     )
     environment = {**os.environ, ADDRESS: warm.address}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -249,7 +249,7 @@ TWICE = """
 import os, signal, socket, time
 from pathlib import Path
 from fedshift.core import fork_server
-from fedshift.core.fork_client import ADDRESS
+from fedshift.core.process import ADDRESS
 
 
 def children(pid):

@@ -127,9 +127,9 @@ def at_disk(fault: Fault, folder: Path, count: Path) -> Iterator[None]:
 
 
 def main(root: str, count: str, fault: str, *words: str) -> None:
-    from fedshift.core import ending
+    from fedshift.core import process
 
-    ending.leave = sys.exit  # type: ignore[assignment] - the events are counted after the command
+    process.leave = sys.exit  # type: ignore[assignment] - the events are counted after the command
     sys.argv = ["fedshift", *words[words.index("fedshift") + 1 :]]
     with at_disk(Fault(**json.loads(fault)), Path(root), Path(count)):
         runpy.run_module("fedshift", run_name="__main__", alter_sys=True)

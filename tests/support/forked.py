@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 def address() -> dict[str, str]:
     """Return the environment variable that lets the jobs of any Snakemake be forked here; none where nothing can be."""
-    from fedshift.core.fork_client import ADDRESS
+    from fedshift.core.process import ADDRESS
 
     return {ADDRESS: f"{sys.prefix}:{_server()}"} if sys.platform == "linux" else {}
 
@@ -77,8 +77,8 @@ def _server() -> str:
 def _main() -> None:
     """Serve; in a forked process, run the module that a test names in a project's folder, or a job's command."""
     sys.path[0] = str(SOURCES)
-    from fedshift.core.ending import leave
     from fedshift.core.fork_server import LIBRARIES, become, serve
+    from fedshift.core.process import leave
 
     libraries, listener = sys.path[1:], socket.socket(fileno=int(sys.argv[1]))
     connection = serve(listener, ["snakemake.cli", "torch", "monai.transforms", *LIBRARIES])

@@ -17,7 +17,7 @@ from .. import __version__
 from ..core import registry
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
-from ..core.fork_client import LIMITS, OWN_THREADS
+from ..core.process import LIMITS, OWN_THREADS
 from ..io.plugin_folders import plugin_folders
 from . import (
     completion,

@@ -1,7 +1,7 @@
 """A process beside Snakemake that has libraries loaded, and forks one process for each local job.
 
 It never imports a module of fedshift that computes: a job reads the sources as they are when it starts. A job has the
-files, folder and environment of its client (`fork_client`), and is killed when its client or the server dies.
+files, folder and environment of its client (`process`), and is killed when its client or the server dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .fork_client import ADDRESS, FORWARDED, LIMITS
+from .process import ADDRESS, FORWARDED, LIMITS
 
 LIBRARIES = ("pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "matplotlib.figure", "jinja2")
 """Modules of installed libraries that most jobs import."""

@@ -1,10 +1,12 @@
-"""The start of a command in a process that is forked from one that has its libraries loaded (see `fork_server`).
+"""The start and the end of the process of a command.
 
-Loading torch takes longer than a small job. This module is imported first, and imports the smallest modules only.
+A command may run in a process that is forked from one that has its libraries loaded (see `fork_server`): loading torch
+takes longer than a small job. This module is imported first, and imports the smallest modules only.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -63,3 +65,18 @@ def _one_thread(arguments: list[str]) -> bool:
     if arguments[1:2] and arguments[1] in OWN_THREADS:
         return True
     return "--threads" not in arguments[:-1] or arguments[arguments.index("--threads") + 1] == "1"
+
+
+def leave(code: int) -> None:
+    """End this process after its threads and exit handlers, as `multiprocessing` ends the processes that it forks.
+
+    Python would first take all libraries apart: a second of processor time where torch and pandas are loaded, and two
+    in a forked process, which has to copy the memory that it shares to do so.
+    """
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
