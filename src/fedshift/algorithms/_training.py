@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 
 
 def _known_criterion(name: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ..core import digest
 from ..core.errors import UserError, did_you_mean, require_none, shortened
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.rng import stream
 from ..core.spelling import folded, quoted
 from .cut import Cut, uncut

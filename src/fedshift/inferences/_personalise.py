@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.rng import keyed, stream
 from ..core.spelling import counted
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.spelling import counted
 
 if TYPE_CHECKING:

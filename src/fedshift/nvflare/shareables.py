@@ -9,7 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 
 from .. import study
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.registry import validated
 from ..engine.transport import Fault, Message, fault, packed, unpacked
 from ..io.text import read_json

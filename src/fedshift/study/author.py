@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 
 
 class Author(Frozen):

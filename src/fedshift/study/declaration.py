@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale

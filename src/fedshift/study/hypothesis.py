@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from .selector import Selector
 
 Sites = Literal["internal", "external"] | Annotated[tuple[str, ...], Field(min_length=1)]

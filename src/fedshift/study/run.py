@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..algorithms import Training
 from ..core import digest, registry
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card

@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 
 from ..algorithms import Algorithm, Training
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..core.registry import validated
 from .fields import LazySchema, or_list
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 from ..datasets import SiteKind
 
 PARTS = ("department", "scanner")

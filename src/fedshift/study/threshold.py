@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ..core.errors import UserError
-from ..core.frozen import Frozen
+from ..core.plugin import Frozen
 
 YOUDEN = "youden"
 
