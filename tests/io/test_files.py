@@ -26,8 +26,7 @@ from fedshift.core.errors import UserError
 from fedshift.io import disk
 from fedshift.io.tables import read_table, read_texts, write_table
 from fedshift.io.tensors import read_tensors, write_tensors
-from fedshift.io.text import read_json, write_json, write_text
-from fedshift.io.yaml import YAML_LIMIT, read_yaml
+from fedshift.io.text import YAML_LIMIT, read_json, read_yaml, write_json, write_text
 
 Usage = namedtuple("Usage", "total used free")
 

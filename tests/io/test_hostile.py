@@ -40,7 +40,7 @@ from fedshift.io.archive import extract
 from fedshift.io.images import read_image
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.yaml import read_yaml
+from fedshift.io.text import read_yaml
 from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.predict import predict
 from fedshift.jobs.prepare import obtain, prepare

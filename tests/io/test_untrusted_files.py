@@ -33,8 +33,7 @@ from fedshift.io.guards import require_columns, require_object, tell_outside
 from fedshift.io.images import read_image
 from fedshift.io.tables import read_table, read_texts
 from fedshift.io.tensors import read_tensors
-from fedshift.io.text import inert, read_json, write_text
-from fedshift.io.yaml import read_yaml
+from fedshift.io.text import inert, read_json, read_yaml, write_text
 from fedshift.models import Model, initialise
 from fedshift.models.mlp import MLP
 

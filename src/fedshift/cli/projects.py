@@ -18,8 +18,7 @@ from ..datasets.own_images import ROLES
 from ..io.disk import atomic_folder, require_writable
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of
-from ..io.text import write_text
-from ..io.yaml import read_yaml
+from ..io.text import read_yaml, write_text
 from ..study import load
 from ..study.calls import in_config
 from ..study.declaration import Study

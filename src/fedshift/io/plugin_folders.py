@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
-from .yaml import read_yaml
+from .text import read_yaml
 
 CONFIG = Path("config", "config.yaml")
 """The configuration of a project, in its folder."""

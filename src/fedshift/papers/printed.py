@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UserError
-from ..io.yaml import read_yaml
+from ..io.text import read_yaml
 
 KINDS = {"R": "printed numbers", "F": "figure only", "S": "setting or illustration"}
 

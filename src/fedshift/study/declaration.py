@@ -14,7 +14,7 @@ from ..core.plugin import Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
-from ..io.yaml import parsed, read_yaml
+from ..io.text import parsed, read_yaml
 from ..tasks import CLASSIFICATION, Task
 from .author import Author
 from .fields import (
