@@ -21,8 +21,8 @@ from fedshift.core.registry import build
 from fedshift.core.rng import stream
 from fedshift.data.partition import Partition
 from fedshift.datasets import _histology as tissue
+from fedshift.io.arrays import write_tensors
 from fedshift.io.tables import write_table
-from fedshift.io.tensors import write_tensors
 from fedshift.io.text import write_json
 from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.provenance import peak_memory_mb

@@ -18,8 +18,8 @@ import pandas as pd
 import torch
 
 import fedshift
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import read_tensors
 
 ALL_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 ALL_SSE = {"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}

@@ -22,8 +22,8 @@ from PIL import Image
 from fedshift.core import registry
 from fedshift.flower import keys
 from fedshift.flower.processes import free_port
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
 from fedshift.jobs import replay
 

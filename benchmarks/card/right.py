@@ -19,7 +19,7 @@ from fedshift.core.registry import build, discover
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
 from fedshift.inferences import Site
-from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.models import initialise
 from fedshift.nn.memory_format import channels_last
 from fedshift.tasks import CLASSIFICATION, Segmentation, Task

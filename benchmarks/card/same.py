@@ -22,9 +22,9 @@ import yaml
 import fedshift
 from fedshift import cli
 from fedshift.core.errors import Interrupted
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs import predict, train
 from fedshift.jobs.run_images import RunImages
 from fedshift.models import initialise

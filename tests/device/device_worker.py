@@ -42,8 +42,8 @@ from fedshift.engine.prediction import adapted_probabilities, client_answer, pro
 from fedshift.engine.read_ahead import read_ahead
 from fedshift.engine.server_round import ServerRound
 from fedshift.inferences import Personalise, Site
+from fedshift.io.arrays import read_tensors
 from fedshift.io.tables import read_table
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs.mask_reader import MaskReader
 from fedshift.models import initialise
 from fedshift.tasks import Segmentation

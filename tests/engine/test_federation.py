@@ -22,7 +22,7 @@ from fedshift import Federation, Training, UserError
 from fedshift.algorithms import Algorithm, Local
 from fedshift.core.errors import Interrupted
 from fedshift.engine.batches import batch_indices
-from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.arrays import read_tensors, write_tensors
 
 SETTINGS = Training(rounds=3, local_epochs=2, batch_size=4, lr=0.05)
 MOMENTUM = SETTINGS.model_copy(update={"momentum": 0.9, "weight_decay": 0.01})

@@ -7,7 +7,7 @@ import torch
 from messages import SENT, require_sent
 
 from fedshift.engine.transport import Fault, Message, packed, unpacked
-from fedshift.io import tensors
+from fedshift.io import arrays
 
 
 def test_a_message_comes_back_bit_by_bit() -> None:
@@ -23,7 +23,7 @@ GOOD = packed(Message("train", {"round": 1}, {"a": torch.arange(6.0)}))
 
 @pytest.mark.parametrize(
     "content",
-    [GOOD[:-1] + bytes([GOOD[-1] ^ 1]), GOOD[:20], b"", b"x" * 99, tensors.packed({}, {"kind": "train"})],
+    [GOOD[:-1] + bytes([GOOD[-1] ^ 1]), GOOD[:20], b"", b"x" * 99, arrays.packed({}, {"kind": "train"})],
     ids=["a changed bit", "a part", "nothing", "other bytes", "another file of tensors"],
 )
 def test_other_bytes_are_a_fault(content: bytes) -> None:
@@ -50,7 +50,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
     ids=["nested", "nested in a mapping", "a list", "null", "a number", "many digits", "megabytes"],
 )
 def test_plain_data_that_is_no_mapping_of_a_message_is_a_fault(about: str) -> None:
-    assert isinstance(unpacked(tensors.packed({}, {"kind": "train", "about": about})), Fault)
+    assert isinstance(unpacked(arrays.packed({}, {"kind": "train", "about": about})), Fault)
 
 
 def test_the_reason_of_a_fault_is_one_short_line_that_steers_no_terminal() -> None:

@@ -13,7 +13,7 @@ from own_images import Project
 
 from fedshift.core.errors import UserError
 from fedshift.export.bundle import export, quoted
-from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.jobs.apply import chosen
 
 pytest.importorskip("ignite", reason="pytorch-ignite is not installed: the extra 'bundle'")

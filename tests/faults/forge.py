@@ -27,9 +27,9 @@ import small
 from fedshift import study
 from fedshift.cli import parser as cli
 from fedshift.io import checksums
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import Paths, checksum
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import write_json
 from fedshift.planning.files import outputs
 

@@ -183,7 +183,7 @@ def other_tensors(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def signed(tensors: dict[str, Any]) -> bytes:
-    from fedshift.io.tensors import write_tensors
+    from fedshift.io.arrays import write_tensors
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x.safetensors")

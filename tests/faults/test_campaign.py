@@ -15,8 +15,8 @@ from harm import Fault
 from rotation import of_day
 from warm import Warm
 
+from fedshift.io.arrays import write_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import write_tensors
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from pathlib import Path
 import damage
 import pytest
 
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.checksums import record
 from fedshift.io.paths import Paths, checksum
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs import store
 

@@ -24,8 +24,8 @@ from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
 from fedshift.flower import keys, processes, supernode
 from fedshift.hospitals.hospital import Hospital
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
 from fedshift.jobs.assign import assign
 from fedshift.jobs.prepare import obtain, prepare

@@ -10,8 +10,8 @@ import torch
 
 from fedshift.core.errors import UserError
 from fedshift.io import identity
+from fedshift.io.arrays import write_tensors
 from fedshift.io.tables import write_table
-from fedshift.io.tensors import write_tensors
 from fedshift.io.text import write_json
 
 

@@ -24,8 +24,8 @@ from patience import PATIENCE
 
 from fedshift.core.errors import UserError
 from fedshift.io import disk
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.tables import read_table, read_texts, write_table
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import YAML_LIMIT, read_json, read_yaml, write_json, write_text
 
 Usage = namedtuple("Usage", "total used free")

@@ -28,11 +28,10 @@ from fedshift.core.errors import UserError
 from fedshift.data.partition import Partition
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io import disk
-from fedshift.io.arrays import map_array
+from fedshift.io.arrays import map_array, read_tensors
 from fedshift.io.guards import require_columns, require_object, tell_outside
 from fedshift.io.images import read_image
 from fedshift.io.tables import read_table, read_texts
-from fedshift.io.tensors import read_tensors
 from fedshift.io.text import inert, read_json, read_yaml, write_text
 from fedshift.models import Model, initialise
 from fedshift.models.mlp import MLP

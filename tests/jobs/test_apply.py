@@ -30,9 +30,9 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
 from fedshift.io import disk
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import RunFiles
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.jobs import apply as job
 from fedshift.jobs.apply import Applied, apply, chosen, images_of_study
 from fedshift.jobs.image_files import FileSamples, ImageFiles, looks

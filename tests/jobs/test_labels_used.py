@@ -23,9 +23,9 @@ from fedshift.analysis.names import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs.predict import predict
 from fedshift.report import page, summary
 from fedshift.report.care import concerns

@@ -31,8 +31,8 @@ from fedshift.core.errors import UserError
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
 from fedshift.inferences.tsmobn import TsmoBN
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.predict import predict
 from fedshift.study import declaration

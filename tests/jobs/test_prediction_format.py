@@ -8,8 +8,8 @@ import torch
 from predicting import predicted, trained
 
 from fedshift.data.prepared import Prepared
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths, RunFiles
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs.predict import Network
 from fedshift.study.plan import Plan
 

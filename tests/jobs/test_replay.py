@@ -13,9 +13,9 @@ from served_sites import Lost, serve
 
 from fedshift.cli.parser import main
 from fedshift.io import checksums
+from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import RunFiles
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.tensors import read_tensors, write_tensors
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.replay import differing
 

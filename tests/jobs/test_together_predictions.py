@@ -17,7 +17,7 @@ from fedshift import Federation, UserError
 from fedshift.core.registry import build
 from fedshift.export.bundle import export
 from fedshift.inferences.source import Source
-from fedshift.io.tensors import read_tensors, write_tensors
+from fedshift.io.arrays import read_tensors, write_tensors
 
 GLOBAL: dict[str, Any] = {"name": "source", "network": "global"}
 ENSEMBLE: dict[str, Any] = {"name": "lg_fedavg", "ensemble": True}

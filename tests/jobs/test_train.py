@@ -29,9 +29,9 @@ from fedshift.data.prepared import Prepared
 from fedshift.engine.federation import Federation
 from fedshift.inferences.source import Source
 from fedshift.io import disk
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import TRAINED, Paths, checksum
 from fedshift.io.tables import read_table, write_table
-from fedshift.io.tensors import read_tensors
 from fedshift.io.text import read_json
 from fedshift.jobs import run_files
 from fedshift.jobs import train as job

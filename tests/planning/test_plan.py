@@ -16,8 +16,8 @@ from tiny_project import Project
 from fedshift import study
 from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
+from fedshift.io.arrays import write_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import write_tensors
 from fedshift.io.text import write_json, write_text
 from fedshift.planning.dag import Job, pending_jobs
 from fedshift.planning.plan import CONDITION, RELATED, UNKNOWN, Clock, Need, Survey, job_counts, lines, survey

@@ -24,8 +24,8 @@ from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
 from fedshift.io import disk
+from fedshift.io.arrays import write_tensors
 from fedshift.io.paths import TRAINED, Paths
-from fedshift.io.tensors import write_tensors
 from fedshift.io.text import write_json, write_text
 from fedshift.jobs import round_log as roundlog
 from fedshift.jobs import train as job

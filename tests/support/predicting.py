@@ -20,9 +20,9 @@ from fedshift.data.prepared import Prepared
 from fedshift.datasets.own_images import OwnImages
 from fedshift.inferences import Inference
 from fedshift.inferences.tsmobn import TsmoBN
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs import train as job
 from fedshift.jobs.predict import predict
 from fedshift.study.plan import Plan

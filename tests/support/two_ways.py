@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from fedshift import Federation, open_run
+from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.tensors import read_tensors
 from fedshift.jobs.run_images import RunImages
 from fedshift.models import initialise
 from fedshift.study.run import Run

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tiny_project import Project
 
-from fedshift.io.tensors import read_tensors
+from fedshift.io.arrays import read_tensors
 
 pytestmark = pytest.mark.slow
 

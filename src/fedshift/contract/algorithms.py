@@ -22,7 +22,7 @@ from ..algorithms import Algorithm, Local
 from ..core.errors import UserError
 from ..engine.federation import Federation
 from ..engine.specification import Specification
-from ..io.tensors import read_tensors, write_tensors
+from ..io.arrays import read_tensors, write_tensors
 from ..nn.bn_policy import POLICIES
 from .case import Case, made, numeric, others, reading, refusal, require, variants
 from .fixtures import LARGE, NORMS, clients, differing, network, outlined, outlining_network

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ..core.errors import UserError
-from ..io.tensors import read_tensors, write_tensors
+from ..io.arrays import read_tensors, write_tensors
 from .client import ClientTensors
 from .transport import Message, content_of
 

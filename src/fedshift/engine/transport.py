@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from ..core.console import printable
-from ..io import tensors
+from ..io import arrays
 
 LARGEST = 1_000_000
 """Characters of the plain data of a message, as JSON."""
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
     kind: str
     about: dict[str, Any]
-    tensors: dict[str, Tensor]
+    arrays: dict[str, Tensor]
 
     @property
     def nbytes(self) -> int:
@@ -83,8 +83,8 @@ class Transport(Protocol):
 def packed(message: Message | Fault) -> bytes:
     """Return the bytes of a message, or of the fault in its place: safetensors with a checksum."""
     if isinstance(message, Fault):
-        return tensors.packed({}, {"fault": message.reason})
-    return tensors.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
+        return arrays.packed({}, {"fault": message.reason})
+    return arrays.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
 
 
 def unpacked(content: bytes) -> Message | Fault:
@@ -93,7 +93,7 @@ def unpacked(content: bytes) -> Message | Fault:
     The reason of a fault is cut, and has no control characters.
     """
     try:
-        values, about = tensors.unpacked(content, "the message")
+        values, about = arrays.unpacked(content, "the message")
         if "fault" in about:
             return fault(about["fault"])
         if len(about["about"]) > LARGEST:

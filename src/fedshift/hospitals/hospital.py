@@ -19,9 +19,9 @@ from ..engine.message_forms import MessageForms
 from ..engine.requests import Requests
 from ..engine.site import Site
 from ..engine.transport import Fault, Message, fault
+from ..io.arrays import write_tensors
 from ..io.paths import Paths
 from ..io.tables import read_table
-from ..io.tensors import write_tensors
 from ..io.text import read_json, write_json
 from ..jobs.accept import partition_code, prepare_code
 from ..jobs.assign import assign

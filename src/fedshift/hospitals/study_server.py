@@ -16,9 +16,9 @@ from ..core.console import duration, say
 from ..core.errors import UserError
 from ..engine.coordinator import Coordinator, usable
 from ..engine.transport import Fault, Message, Transport
+from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
-from ..io.tensors import read_tensors, write_tensors
 from ..jobs import served
 from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog

@@ -21,10 +21,10 @@ from ..data.samples import MappedSamples
 from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
 from ..inferences import COUNT, Site
 from ..io import identity
+from ..io.arrays import read_tensors
 from ..io.guards import require_object
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
-from ..io.tensors import read_tensors
 from ..io.text import read_json
 from ..models import initialise
 from ..nn.batchnorm import batch_norms

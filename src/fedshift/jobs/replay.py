@@ -14,8 +14,8 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..datasets.own_images import OwnImages
 from ..engine.replay import Replay
+from ..io.arrays import read_tensors
 from ..io.paths import Paths, RunFiles
-from ..io.tensors import read_tensors
 from .accept import train_code
 from .assign import assign
 from .devices import take_device

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..io import checksums
+from ..io.arrays import write_tensors
 from ..io.paths import RunFiles
 from ..io.tables import write_table
-from ..io.tensors import write_tensors
 from ..io.text import write_json
 
 if TYPE_CHECKING:

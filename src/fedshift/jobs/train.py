@@ -20,9 +20,9 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
+from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
-from ..io.tensors import read_tensors, write_tensors
 from . import provenance
 from .accept import Ledger
 from .devices import take_device
