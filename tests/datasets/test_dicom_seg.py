@@ -19,7 +19,7 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.datasets.own_images import OwnImages
-from fedshift.io.dicom_seg import CLASSES, DicomSegments
+from fedshift.io.dicom import CLASSES, DicomSegments
 from fedshift.jobs.prepare import prepare
 from fedshift.study.run import Data
 from fedshift.tasks import Segmentation

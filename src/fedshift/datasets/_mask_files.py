@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.errors import UserError
 from ..core.units import IGNORED, SPACING
-from ..io.dicom_seg import DicomSegments
+from ..io.dicom import DicomSegments
 from ..io.images import opened_image, require_opaque, require_page
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.spelling import counted, folded, quoted, unified
 from ..core.units import IGNORED, SPACING
-from ..io.dicom_seg import DicomSegments
+from ..io.dicom import DicomSegments
 from ..io.download import Source
 from ..io.guards import tell_outside
 from ..io.images import ANEW, read_image, shorter_side
