@@ -11,7 +11,7 @@ import yaml
 from fedshift import study
 from fedshift.cli.data_check import moved
 from fedshift.datasets.own_images import TABLE
-from fedshift.io import contents
+from fedshift.io import checksums
 from fedshift.io.paths import Paths, memory
 from fedshift.io.text import write_json
 
@@ -31,13 +31,13 @@ def plan(root: Path, **dataset: Any) -> study.Plan:
 
 def test_a_table_with_the_rows_of_one_that_has_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(contents, "SETTLED", -(10**12))
+    monkeypatch.setattr(checksums, "SETTLED", -(10**12))
     paths, new = Paths(tmp_path), tmp_path / "new.csv"
     new.write_text("path,label,site\na.png,0,A\n")
     assert list(moved(plan(tmp_path, table="new.csv"), paths)) == [], "nothing has results"
     (earlier,) = plan(tmp_path, table="old.csv").data
     write_json(paths.data_files(earlier).card, {"dataset": {"table": "old.csv"}})
-    contents.contents({TABLE: new}, memory(paths.data(earlier)))
+    checksums.contents({TABLE: new}, memory(paths.data(earlier)))
     (hint,) = moved(plan(tmp_path, table="new.csv"), paths)
     assert hint == "  warning: old.csv has the same rows, and results: was it moved? See moved_from"
     assert list(moved(plan(tmp_path, table="new.csv", moved_from="old.csv"), paths)) == []

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedshift.core import digest
-from fedshift.io import contents as module
-from fedshift.io.contents import contents
+from fedshift.io import checksums as module
+from fedshift.io.checksums import contents
 
 READ: list[str] = []
 

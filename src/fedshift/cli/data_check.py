@@ -13,7 +13,7 @@ from ..core.spelling import plural, quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..data.prepared import read_samples
 from ..datasets.own_images import TABLE, further_columns
-from ..io.contents import remembered
+from ..io.checksums import remembered
 from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
 from ..study import Plan

@@ -14,7 +14,7 @@ from ..core import digest
 from ..core.errors import UserError
 from ..core.registry import Plugin
 from ..core.spelling import AS_WRITTEN
-from ..io.contents import contents
+from ..io.checksums import contents
 from ..io.download import Source
 from ..io.origins import Origin, Receipt, obtain
 
@@ -150,7 +150,7 @@ class Dataset(Plugin):
         """Return a digest of the content of `own_files`, empty if there are none: the dataset is prepared for it.
 
         Neither times nor places of files count. Every dry run computes it: `memory` is a file that remembers the
-        digests of files which do not change (see `io.contents`).
+        digests of files which do not change (see `io.checksums`).
         """
         try:
             files = self.own_files()
