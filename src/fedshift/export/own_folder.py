@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from ..io.disk import atomic_folder
-from ..io.owned import require_own
+from ..io.identity import require_own
 from ..io.text import write_json
 from ..study.run import Run
 

@@ -1,6 +1,6 @@
-"""What a file says it was written for: the id of its run, partition or data, inside the file.
+"""What files say of themselves: the id of the run, partition or data that they were written for, and of whom they are.
 
-A recorded checksum tells damage. It cannot tell that two files were exchanged together with their checksums.
+Checksums detect damage, not files that were exchanged together with their checksums.
 """
 
 from __future__ import annotations
@@ -81,3 +81,24 @@ def of_predictions(files: RunFiles, inferences: Iterable[str]) -> dict[str, str]
     ids = {"run": files.folder.name, "inference": " ".join(inferences)}
     sums = [checksum_of(file) for file in (files.model, files.clients)]
     return ids | {"network": " ".join(sums)} if all(sums) else ids
+
+
+def require_own(out: Path, marker: str, option: str) -> None:
+    """Raise UserError if `out` is a file, or a folder that contains files not listed in its file `marker`.
+
+    `option` is the command-line option that chooses another folder.
+    """
+    if not out.exists():
+        return
+    written = {marker}
+    if (out / marker).is_file():
+        content = read_json(out / marker)
+        if isinstance(content, dict) and isinstance(content.get("files"), list):
+            written.update(map(str, content["files"]))
+    names = [out.name]
+    if out.is_dir():
+        names = [path.relative_to(out).as_posix() for path in out.rglob("*")]
+    for name in names:
+        if name not in written:
+            problem = f"holds {name}, which fedshift did not write there"
+            raise UserError(out, problem, f"choose another folder with {option}, or remove it yourself")

@@ -27,8 +27,8 @@ from ..engine.prediction import probabilities
 from ..inferences import Site
 from ..io.disk import atomic_folder, existing, require_space, sweep
 from ..io.guards import tell_outside
+from ..io.identity import require_own
 from ..io.images import PLAIN, read_image
-from ..io.owned import require_own
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
 from ..io.text import write_json
