@@ -22,7 +22,7 @@ from fedshift.data.prepared import Prepared
 from fedshift.figures import OutlinedImage, Results, SiteOutlines
 from fedshift.figures._canvas import COLOURS
 from fedshift.figures.outlines import LIGHTEST, outline
-from fedshift.io.png import decoded, encoded
+from fedshift.io.images import decoded, encoded
 from fedshift.io.tables import read_table
 
 

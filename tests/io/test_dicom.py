@@ -15,8 +15,8 @@ from scan_files import altered, dicom
 
 from fedshift.core.errors import UserError
 from fedshift.io.dicom import DicomFile, codecs
+from fedshift.io.images import is_scan, located, open_scan
 from fedshift.io.scan import Reading, in_window
-from fedshift.io.scan_files import is_scan, located, open_scan
 
 REMEDY = "get it again"
 

@@ -17,9 +17,8 @@ from patience import PATIENCE
 
 from fedshift.core.errors import UserError
 from fedshift.datasets import _arrays, _mask_files, _mnist
-from fedshift.io.images import read_image
+from fedshift.io.images import open_scan, read_image
 from fedshift.io.scan import MOST_BYTES, Reading
-from fedshift.io.scan_files import open_scan
 from fedshift.io.tables import read_table
 
 READ = """
@@ -30,7 +29,7 @@ from PIL import Image
 from fedshift.core.errors import UserError
 from fedshift.io.images import read_image
 from fedshift.io.scan import Reading
-from fedshift.io.scan_files import is_scan, open_scan
+from fedshift.io.images import is_scan, open_scan
 Image.init()
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 for path in map(Path, sys.argv[1:]):

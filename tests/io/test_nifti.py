@@ -13,8 +13,8 @@ import pytest
 from scan_files import VOLUMES, copied
 
 from fedshift.core.errors import UserError
+from fedshift.io.images import open_scan
 from fedshift.io.scan import Reading
-from fedshift.io.scan_files import open_scan
 
 REMEDY = "get it again"
 HEADER = 352

@@ -10,8 +10,8 @@ import pytest
 from scan_files import VOLUMES, dicom
 
 from fedshift.core.errors import UserError
+from fedshift.io.images import open_scan
 from fedshift.io.scan import Reading
-from fedshift.io.scan_files import open_scan
 
 FILES = [
     *map(dicom, ("MR_small.dcm", "MR_small_RLE.dcm", "MR_small_jp2klossless.dcm", "examples_palette.dcm")),

@@ -23,9 +23,8 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
 from fedshift.io.arrays import read_tensors, write_tensors
-from fedshift.io.overlay import LARGEST, overlay
+from fedshift.io.images import LARGEST, decoded, overlay
 from fedshift.io.paths import Paths
-from fedshift.io.png import decoded
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.apply import Applied, apply, chosen
 from fedshift.jobs.image_files import ImageFiles

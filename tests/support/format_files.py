@@ -16,8 +16,8 @@ from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, generate_ui
 
 from fedshift.datasets._mask_files import read_classes, read_slice
 from fedshift.datasets.own_images import OwnImages
+from fedshift.io.images import is_nifti, located
 from fedshift.io.scan import Percentiles
-from fedshift.io.scan_files import is_nifti, located
 
 
 def shown(folder: Path, cell: str, **reading: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import pandas as pd
 from ..figures import OutlinedImage, SiteOutlines
 from ..figures._base import no_cases
 from ..io.arrays import map_array
-from ..io.png import decoded
+from ..io.images import decoded
 from ..study.run import Run
 from ..tasks.segmentation import COUNTS, NUMBERS, Segmentation, dice_of_images
 from .conditions import Condition

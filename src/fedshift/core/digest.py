@@ -26,10 +26,7 @@ SHAPES_NO_RESULT = (
 
 A job whose own module lies in one of these folders, such as the page's in `report`, reruns for an edit in that folder.
 """
-SHAPES_RESULTS = (
-    *("fedshift.core.rng", "fedshift.io.dicom", "fedshift.io.images", "fedshift.io.nifti", "fedshift.io.scan"),
-    "fedshift.io.scan_files",
-)
+SHAPES_RESULTS = ("fedshift.core.rng", *(f"fedshift.io.{name}" for name in ("dicom", "images", "nifti", "scan")))
 """Modules in these folders that do shape results: they say what is drawn, and which pixels are read from a file."""
 
 LIBRARIES = {"site-packages", "dist-packages"}

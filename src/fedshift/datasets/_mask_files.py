@@ -13,10 +13,9 @@ import numpy as np
 from ..core.errors import UserError
 from ..core.units import IGNORED, SPACING
 from ..io.dicom import DicomSegments
-from ..io.images import opened_image, require_opaque, require_page
+from ..io.images import is_nifti, is_scan, located, opened_image, require_opaque, require_page
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading
-from ..io.scan_files import is_nifti, is_scan, located
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import UserError
 from ..core.spelling import counted
+from ..io.images import is_nifti, is_scan, located, open_scan
 from ..io.scan import NO_WINDOW, Reading, Scan
-from ..io.scan_files import is_nifti, is_scan, located, open_scan
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,10 +22,9 @@ from ..core.units import IGNORED, SPACING
 from ..io.dicom import DicomSegments
 from ..io.download import Source
 from ..io.guards import tell_outside
-from ..io.images import ANEW, read_image, shorter_side
+from ..io.images import ANEW, is_nifti, is_scan, located, open_scan, read_image, shorter_side
 from ..io.paths import one_spelling
 from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
-from ..io.scan_files import is_nifti, is_scan, located, open_scan
 from ..io.tables import read_texts
 from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
 from ._mask_files import (

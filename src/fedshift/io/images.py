@@ -1,8 +1,14 @@
-"""Image files: which pixels are read from them. A change here counts as a change of the code that uses it."""
+"""Image files: which are images and scans, which pixels are read from them, and how some are written.
+
+A change here counts as a change of the code that uses it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import itertools
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -11,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from ..core.spelling import counted
+from .dicom import DicomFile
 from .guards import irregular, require_regular
-from .scan import ALIKE, Percentiles, Window, in_window, require_memory, window_remedy
+from .nifti import NiftiVolume
+from .scan import ALIKE, Percentiles, Reading, Scan, Window, in_window, require_memory, window_remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,3 +303,94 @@ def _require_range(path: Path, values: np.ndarray) -> None:
         problem = f"has {bits}, but its brightest is {most} of 65535: it would be almost black"
         remedy = "rescale it to the full range of 16 bits, or export it with 8, or give a window"
         raise UserError(path, problem, f"{remedy}: {window_remedy(values)}")
+
+
+NIFTI = (".nii", ".nii.gz")
+"""Endings of NIfTI files of one part."""
+FRAME = re.compile(r"(.+)#(\d{1,9})")
+"""A path with the number of a frame behind it: `cine.dcm#12`."""
+
+
+def is_scan(path: Path) -> bool:
+    """Return whether a file is a scan: by its ending, or, without the ending of an image, by the mark of DICOM."""
+    return is_nifti(path.name) or (not path.name.lower().endswith(PLAIN) and is_dicom(path))
+
+
+def is_nifti(name: str) -> bool:
+    """Return whether a name ends as that of a NIfTI file does."""
+    return name.lower().endswith(NIFTI)
+
+
+def open_scan(path: Path, reading: Reading, remedy: str) -> Scan:
+    """Return a scan whose header is read. Raises UserError, with `remedy` for a damaged file."""
+    if is_nifti(path.name):
+        return NiftiVolume.opened(path, reading, remedy)
+    return DicomFile.opened(path, remedy)
+
+
+def located(folder: Path, cell: str) -> tuple[Path, int | None]:
+    """Return the file that the cell `path` of a table names, and the number of the frame, None if it names none.
+
+    A file whose own name ends like a number of a frame is taken as it is.
+    """
+    named = FRAME.fullmatch(cell) if "#" in cell else None
+    if named is None or (folder / cell).is_file():
+        return folder / cell, None
+    return folder / named[1], int(named[2])
+
+
+def encoded(mask: np.ndarray) -> bytes:
+    """Return a mask (height, width), uint8, as the bytes of a PNG file whose grey values are its classes.
+
+    An image (height, width, 3), uint8, becomes one in colours.
+    """
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(mask).save(out, "PNG")
+    return out.getvalue()
+
+
+def decoded(content: bytes, shape: tuple[int, int], where: object) -> np.ndarray:
+    """Return the mask (height, width), uint8, of such bytes. Raises UserError, at `where`, for any other content."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            # the header alone says the size: what unpacks to more than the image is never read
+            if image.size != shape[::-1] or image.mode != "L":
+                raise ValueError(f"{image.size[0]}x{image.size[1]} pixels of mode {image.mode}")
+            return np.asarray(image)
+    except (OSError, SyntaxError, ValueError, TypeError) as error:
+        remedy = "remove it; the same call of Snakemake makes it again"
+        raise UserError(where, f"holds a mask that cannot be read ({error})", remedy) from None
+
+
+COLOURS = {"orange": (207, 92, 0), "blue": (31, 127, 196), "green": (0, 144, 106), "purple": (181, 85, 143)}
+"""The colours of structures, in turn; those of the page's figures, which colour-blind readers can distinguish."""
+LARGEST = 1024
+"""The most pixels along a side of an overlay: one is looked at, and masks are written in full."""
+SIDE_OF_A_LINE = 400
+"""Pixels along the longer side of an overlay for each pixel of the width of its lines."""
+
+
+def overlay(pixels: np.ndarray, structures: np.ndarray) -> np.ndarray:
+    """Return an image (height, width, 3), uint8, in which the edge of each structure is coloured.
+
+    `structures` (structures, height, width) are masks, bool. The edge lies within the structure; outside of the image
+    nothing belongs to it. Images that are larger than `LARGEST` are made smaller first.
+    """
+    import numpy as np
+    from PIL import Image
+    from scipy.ndimage import binary_erosion
+
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((LARGEST, LARGEST), Image.Resampling.BOX)
+    width = max(1, round(max(picture.size) / SIDE_OF_A_LINE))
+    painted = np.array(picture)
+    for mask, colour in zip(structures, itertools.cycle(COLOURS.values())):
+        nearest = Image.fromarray(mask.astype(np.uint8)).resize(picture.size, Image.Resampling.NEAREST)
+        inside = np.asarray(nearest) > 0
+        painted[inside & ~binary_erosion(inside, iterations=width)] = colour
+    return painted

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.errors import UserError, did_you_mean
 from ..core.spelling import counted, folded
 from ..datasets.own_images import MASKS, ROLES, renamed
+from ..io.images import NIFTI, is_scan, located, open_scan
 from ..io.scan import Reading
-from ..io.scan_files import NIFTI, is_scan, located, open_scan
 from ..io.tables import read_texts, write_table
 from .scan_table import write_scan_table
 

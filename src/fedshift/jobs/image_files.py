@@ -16,8 +16,7 @@ from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
 from ..datasets._outlines import square
 from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, headed, read_rows, renamed
-from ..io.images import PLAIN
-from ..io.scan_files import NIFTI, is_scan, located
+from ..io.images import NIFTI, PLAIN, is_scan, located
 from ..transforms import Transform
 
 if TYPE_CHECKING:

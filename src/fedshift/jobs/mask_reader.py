@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..io.png import encoded
+from ..io.images import encoded
 
 if TYPE_CHECKING:
     from torch import Tensor

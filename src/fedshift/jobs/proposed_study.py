@@ -238,7 +238,7 @@ def _size(found: Found, largest: int, reasons: list[str]) -> int:
 
 
 def _lost(found: Found) -> int:
-    from ..io.scan_files import located
+    from ..io.images import located
 
     return sum(not located(found.base, cell)[0].is_file() for cell in found.rows["path"].dropna().unique())
 

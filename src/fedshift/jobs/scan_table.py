@@ -14,9 +14,8 @@ from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..io.dicom import CODES, DEVICE, PERSON, SERIES, read_header
-from ..io.images import PLAIN
+from ..io.images import NIFTI, PLAIN
 from ..io.pseudonyms import Pseudonyms
-from ..io.scan_files import NIFTI
 from ..io.tables import read_texts, write_table
 from ..io.text import FORMULA
 from .image_files import images_of

@@ -8,8 +8,8 @@ from typing import Any
 from ..analysis.table import Table
 from ..analysis.values import DASH, listed
 from ..figures._canvas import COLOURS, WIDTH, short, svg
-from ..io.overlay import COLOURS as LINES
-from ..io.overlay import LARGEST
+from ..io.images import COLOURS as LINES
+from ..io.images import LARGEST
 from ..jobs.apply import Applied
 from .html import Drawn, Tile, plain
 from .new_images import MOST, NewImages, share

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from ..core.errors import UserError
 from ..core.units import IGNORED
-from ..io.overlay import overlay
-from ..io.png import encoded
+from ..io.images import encoded, overlay
 from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 from ._surfaces import distances
 
