@@ -18,7 +18,7 @@ from PIL import Image
 from fedshift.core.errors import UserError
 from fedshift.io import download
 from fedshift.io.download import Source, fetch
-from fedshift.io.hub import Hub, class_names, rows
+from fedshift.io.origins import Hub, class_names, rows
 
 COPY = Hub("owner/name", "0123abc")
 

@@ -18,9 +18,8 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..io.disk import in_turn, require_space
 from ..io.download import MARKER, Source
-from ..io.hub import Hub
 from ..io.images import DAMAGE
-from ..io.origins import Receipt
+from ..io.origins import Hub, Receipt
 from ..io.tables import read_table
 from ..io.text import read_json, write_json
 from ._camelyon17 import COLUMNS, PLACE, RELEASE, ROOM, SIZE, VALIDATION, Counts, faults, patch_file

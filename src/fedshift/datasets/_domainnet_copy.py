@@ -14,8 +14,7 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..io.disk import in_turn
 from ..io.download import MARKER, Source
-from ..io.hub import Hub, class_names
-from ..io.origins import Receipt, checked
+from ..io.origins import Hub, Receipt, checked, class_names
 from ..io.text import read_json, write_json
 from ._hub_copy import NAME, Row, write_images
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.console import track
 from ..core.errors import UserError
 from ..io.download import Source, fetch
-from ..io.hub import number_of_rows, rows
+from ..io.origins import number_of_rows, rows
 from ..io.tables import read_table, write_table
 
 if TYPE_CHECKING:

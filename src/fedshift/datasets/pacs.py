@@ -12,8 +12,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
 from ..io.download import MARKER, Source
-from ..io.hub import Hub
-from ..io.origins import Origin, Receipt, obtain
+from ..io.origins import Hub, Origin, Receipt, obtain
 from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
 from ._folders import below, opened, write_folders
