@@ -23,7 +23,7 @@ from fedshift.cli import parser as cli
 from fedshift.export import account as told
 from fedshift.export import mlflow as tracker
 from fedshift.export.own_folder import MARKER
-from fedshift.io import extras
+from fedshift.io import shipped
 from fedshift.io.paths import TRAINED, Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
@@ -559,6 +559,6 @@ def test_a_package_that_is_missing_gets_one_line(
     problem = f"export to {format}: needs packages that are not installed ({package})"
     make = "call make exports in the clone, and .venv-exports/bin/python -m fedshift in place of fedshift"
     assert refused(capsys, format, "tiny") == f"{problem}; {make}"
-    monkeypatch.setattr(extras, "SHIPPED", extras.INSIDE)
+    monkeypatch.setattr(shipped, "SHIPPED", shipped.INSIDE)
     assert refused(capsys, format, "tiny") == f"{problem}; pip install 'fedshift[{format}]'"
     assert not Path("results/exports").exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
-from ..io.extras import extra
+from ..io.shipped import extra
 from .account import Account, text
 
 if TYPE_CHECKING:

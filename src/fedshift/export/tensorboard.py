@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.extras import extra
+from ..io.shipped import extra
 from .account import Account, text
 from .own_folder import own_folder
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..core.errors import Interrupted, UserError
 from ..io.disk import write_private
-from ..io.extras import extra
+from ..io.shipped import extra
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -1,12 +1,17 @@
-"""The files that come with fedshift beside its code: workflow, profiles, environments, studies and published tables.
+"""What comes with fedshift beside its code, and what does not: workflow, profiles, studies; optional packages.
 
-In a clone they are those of the repository. An installed package holds them in its folder `shipped`.
+In a clone the files are those of the repository. An installed package holds them in its folder `shipped`. `make exports`
+and `make flower` bring optional packages into a clone, `pip install` into other places.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ..core.errors import UserError
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of the package."""
@@ -60,3 +65,24 @@ def python_path(workflow: Any) -> Path | None:
         link.unlink(missing_ok=True)
         link.symlink_to(PACKAGE)
     return link.parent
+
+
+@contextmanager
+def extra(name: str, what_for: str = "") -> Iterator[None]:
+    """Raise UserError where an import within the block fails: the packages of `fedshift[name]` are not installed.
+
+    `what_for` is what the error calls the work that needs it; without it, that is an export to `name`.
+    """
+    try:
+        yield
+    except ImportError as error:
+        problem = f"needs packages that are not installed ({error.name or error})"
+        raise UserError(what_for or f"export to {name}", problem, _remedy(name)) from error
+
+
+def _remedy(name: str) -> str:
+    """Return how the packages are installed: those of a clone lie in their own environment."""
+    if SHIPPED == INSIDE:
+        return f"pip install 'fedshift[{name}]'"
+    target = "flower" if name == "flower" else "exports"
+    return f"call make {target} in the clone, and .venv-{target}/bin/python -m fedshift in place of fedshift"

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
-from .extras import extra
+from .shipped import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:

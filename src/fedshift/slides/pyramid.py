@@ -14,8 +14,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..core.errors import UserError
-from ..io.extras import extra
 from ..io.guards import require_regular
+from ..io.shipped import extra
 
 if TYPE_CHECKING:
     from openslide import OpenSlide
