@@ -17,7 +17,7 @@ from fedshift.core import digest, fork_server, registry
 from fedshift.io import shipped
 from fedshift.io.paths import Paths, memory, papers
 from fedshift.io.result_tables import SUMMARISED
-from fedshift.io.plugin_folders import folders as plugin_folders
+from fedshift.io.project import folders as plugin_folders
 from fedshift.jobs import accept
 from fedshift.papers import printed
 from fedshift.papers.pairs import require

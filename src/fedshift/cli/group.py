@@ -15,7 +15,7 @@ from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
-from ..io.plugin_folders import configuration
+from ..io.project import configuration
 from ..io.usage import write_usage
 from ..study.calls import written
 from ..study.settings import scale_of

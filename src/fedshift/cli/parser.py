@@ -18,7 +18,7 @@ from ..core import registry
 from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
-from ..io.plugin_folders import plugin_folders
+from ..io.project import plugin_folders
 from . import (
     completion,
     exports,

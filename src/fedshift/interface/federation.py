@@ -19,10 +19,10 @@ from ..engine.client import Client, SamplesBySite, float_of, require_classes, sa
 from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, mean_answer
 from ..engine.specification import Specification
 from ..inferences import Inference, Site
+from ..io.project import find_plugins
 from ..nn.blend import Blended
 from ..tasks import CLASSIFICATION, Task
 from .evaluation import Predictor, require_network, require_site
-from .projects import find_plugins
 
 
 class Federation(Predictor, engine.Federation):

@@ -11,8 +11,8 @@ from ..analysis.conditions import Condition, conditions
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
+from ..io.project import inside
 from ..study import plan as plans
-from .projects import inside
 
 if TYPE_CHECKING:
     import torch

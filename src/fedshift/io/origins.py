@@ -1,4 +1,4 @@
-"""The places that hold the raw files of a dataset: tried in turn, with what was verified; copies at the Hugging Face Hub."""
+"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of the files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.paths import STUDIES
-from ..io.plugin_folders import CONFIG, configuration
+from ..io.project import CONFIG, configuration
 
 DEFAULTS: dict[str, Any] = {
     "study": "demo",
