@@ -16,7 +16,7 @@ from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
 from ..io.project import configuration
-from ..io.usage import write_usage
+from ..jobs.devices import write_usage
 from ..study.calls import written
 from ..study.settings import scale_of
 

@@ -1,4 +1,4 @@
-"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of the files."""
+"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of these."""
 
 from __future__ import annotations
 

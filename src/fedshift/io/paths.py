@@ -312,7 +312,7 @@ class Paths:
         return self.results / "logs" / rule / f"{name}.log"
 
     def benchmark(self, rule: str, name: str) -> Path:
-        """Return the table of a job's seconds and memory. Written by the job itself (`io.usage`)."""
+        """Return the table of a job's seconds and memory. Written by the job itself (`jobs.devices`)."""
         return self.results / "benchmarks" / rule / f"{name}.tsv"
 
     def applied(self, run: str) -> Path:

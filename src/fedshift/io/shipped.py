@@ -1,7 +1,7 @@
 """What comes with fedshift beside its code, and what does not: workflow, profiles, studies; optional packages.
 
-In a clone the files are those of the repository. An installed package holds them in its folder `shipped`. Optional packages are
-brought into a clone by `make exports` and `make flower`, into other places by `pip install`.
+In a clone the files are those of the repository. An installed package holds them in its folder `shipped`. Optional
+packages are brought into a clone by `make exports` and `make flower`, and into other places by `pip install`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""Devices of jobs. Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any."""
+"""The machine of a job: its GPU, and the time and memory that it used.
+
+Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import UserError
 from ..io.disk import try_lock
+from ..io.text import write_text
 
 if TYPE_CHECKING:
     import torch
@@ -92,3 +98,23 @@ def _safe(folder: Path) -> Path:
     if folder.lstat().st_uid != os.getuid():
         raise UserError(folder, "belongs to another user", "set TMPDIR to a folder of yours")
     return folder
+
+
+_STARTED = time.monotonic()
+MEBIBYTE = 1024**2 if sys.platform == "darwin" else 1024
+"""A mebibyte in the unit of `ru_maxrss`: bytes on macOS, kibibytes on Linux."""
+
+
+def write_usage(path: Path) -> None:
+    """Write seconds, peak memory (MiB) and CPU seconds of this process so far as TSV, with Snakemake's column names.
+
+    Snakemake's own `benchmark` measures the processes below a job's shell, and a job that was forked from a warm process
+    is none of them. Of the processes that share a training, the first writes, and multiplies its CPU seconds by their
+    number.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = (used.ru_utime + used.ru_stime) * int(os.environ.get("WORLD_SIZE", "1"))
+    seconds = time.monotonic() - _STARTED
+    write_text(path, f"s\tmax_rss\tcpu_time\n{seconds:.2f}\t{used.ru_maxrss / MEBIBYTE:.1f}\t{cpu:.2f}\n")

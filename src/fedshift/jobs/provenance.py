@@ -18,7 +18,7 @@ from ..core import digest
 from ..core.errors import UserError
 from ..io.guards import require_object
 from ..io.text import read_json
-from ..io.usage import MEBIBYTE
+from .devices import MEBIBYTE
 
 if TYPE_CHECKING:
     import torch
