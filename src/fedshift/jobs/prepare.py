@@ -25,8 +25,7 @@ from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
 from ..io.text import read_json, write_json
-from .in_threads import each
-from .raw_images import notes, readable_rows
+from .raw_images import each, notes, readable_rows
 
 if TYPE_CHECKING:
     import pandas as pd

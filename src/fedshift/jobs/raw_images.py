@@ -5,8 +5,9 @@ The page shows it as notes on the data, so that no image is left out or shrunk b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from ..core.console import Progress
 from ..core.errors import UserError, UserErrors, shortened
 from ..core.spelling import groups
 from ..data.inspection import respelt
-from .in_threads import each
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,3 +84,23 @@ def _images(sites: np.ndarray, before: str, singular: str, plural: str) -> str:
     subject = f"1 image ({at})" if len(sites) == 1 else f"{len(sites):,} images ({at})"
     verb = singular if len(sites) == 1 else plural
     return " ".join(filter(None, [subject, before, verb]))
+
+
+T = TypeVar("T")
+PIECE = 16
+"""Number of images that a thread takes at once: few enough that all threads end together."""
+
+
+def each(function: Callable[[Any], T], items: Sequence[Any] | np.ndarray, threads: int) -> Iterator[T]:
+    """Yield what `function` returns for each item, in order, from up to `threads` threads.
+
+    For one thread that is the caller's own. Threads take items in pieces: handing one image over takes longer than
+    reading a small one.
+    """
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    pieces = [items[start : start + PIECE] for start in range(0, len(items), PIECE)]
+    with ThreadPoolExecutor(threads) as pool:
+        for found in pool.map(lambda piece: list(map(function, piece)), pieces):
+            yield from found
