@@ -13,7 +13,7 @@ from fedshift import cli
 from fedshift.core.errors import UserError
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
-from fedshift.jobs import colour_texture, control, linear_classifier
+from fedshift.jobs import control
 from fedshift.study.plan import Run
 
 RANDOM = np.random.default_rng(3).integers(0, 256, (5, 9, 8, 3), dtype=np.uint8)
@@ -55,27 +55,27 @@ def by_hand(image: np.ndarray) -> list[float]:
 
 def test_the_features_of_each_image_are_those_worked_out_by_hand() -> None:
     np.testing.assert_allclose(
-        colour_texture.features(RANDOM), [by_hand(image) for image in RANDOM], rtol=2e-5, atol=1e-5
+        control.image_features(RANDOM), [by_hand(image) for image in RANDOM], rtol=2e-5, atol=1e-5
     )
 
 
 def test_an_rgb_image_of_a_usual_size_has_48_numbers_and_a_grey_one_less() -> None:
     image = np.full((1, 96, 96, 3), (200, 100, 50), dtype=np.uint8)
-    values = colour_texture.features(image)
+    values = control.image_features(image)
     assert values.shape == (1, 48)
     assert values[0, :6].tolist() == [200, 100, 50, 0, 0, 0]
     assert values[0, 24:26].tolist() == [150, 0], "saturation"
     assert values[0, -10:].tolist() == [0] * 8 + [1, 0], "all neighbours are as bright as the centre"
-    assert colour_texture.features(image[..., :1]).shape == (1, 7 + 2 + 6 + 10)
-    assert colour_texture.features(image[:, :1, :1]).shape == (1, 26), "no edges in a single pixel"
+    assert control.image_features(image[..., :1]).shape == (1, 7 + 2 + 6 + 10)
+    assert control.image_features(image[:, :1, :1]).shape == (1, 26), "no edges in a single pixel"
 
 
 def test_neither_blocks_nor_the_order_of_rows_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.array([4, 0, 3])
-    whole = colour_texture.read_features(RANDOM, rows)
-    monkeypatch.setattr(colour_texture, "BLOCK", 1)
-    np.testing.assert_array_equal(colour_texture.read_features(RANDOM, rows), whole)
-    np.testing.assert_array_equal(whole, colour_texture.features(RANDOM)[rows])
+    whole = control.read_features(RANDOM, rows)
+    monkeypatch.setattr(control, "BLOCK", 1)
+    np.testing.assert_array_equal(control.read_features(RANDOM, rows), whole)
+    np.testing.assert_array_equal(whole, control.image_features(RANDOM)[rows])
 
 
 def test_the_penalty_is_chosen_by_the_log_loss_of_the_validation_samples() -> None:
@@ -87,22 +87,22 @@ def test_the_penalty_is_chosen_by_the_log_loss_of_the_validation_samples() -> No
     y, val_y = ((part[:, 0] + rng.normal(size=len(part)) > 0).astype(int) for part in (x, val))
     mean, std = x.mean(0), x.std(0)
     losses = {}
-    for c in linear_classifier.CS:
+    for c in control.CS:
         model = LogisticRegression(C=c, max_iter=1000).fit((x - mean) / std, y)
         losses[c] = log_loss(val_y, model.predict_proba((val - mean) / std))
-    model, c = linear_classifier.fit(x, y, val, val_y)
-    assert c == min(losses, key=losses.__getitem__) != linear_classifier.CS[-1]
-    assert log_loss(val_y, linear_classifier.probabilities(model, val, 2)) == pytest.approx(losses[c])
-    assert linear_classifier.fit(x, y, val[:0], val_y[:0])[1] == linear_classifier.DEFAULT_C
+    model, c = control.fit(x, y, val, val_y)
+    assert c == min(losses, key=losses.__getitem__) != control.CS[-1]
+    assert log_loss(val_y, control.probabilities(model, val, 2)) == pytest.approx(losses[c])
+    assert control.fit(x, y, val[:0], val_y[:0])[1] == control.DEFAULT_C
 
 
 def test_a_class_that_does_not_train_has_probability_zero() -> None:
     x, y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 0, 2, 2, 2])
-    model, _ = linear_classifier.fit(x, y, x[:0], y[:0])
-    p = linear_classifier.probabilities(model, x, 4)
+    model, _ = control.fit(x, y, x[:0], y[:0])
+    p = control.probabilities(model, x, 4)
     assert (p[:, [1, 3]] == 0).all() and p.sum(1) == pytest.approx(np.ones(6))
-    alone, _ = linear_classifier.fit(x, np.ones(6, dtype=int), x, y)
-    assert linear_classifier.probabilities(alone, x, 3).tolist() == [[0, 1, 0]] * 6
+    alone, _ = control.fit(x, np.ones(6, dtype=int), x, y)
+    assert control.probabilities(alone, x, 3).tolist() == [[0, 1, 0]] * 6
 
 
 def coloured(root: Path) -> tuple[Run, Paths]:

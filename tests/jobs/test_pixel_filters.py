@@ -12,8 +12,7 @@ import pytest
 from fedshift.analysis import results
 from fedshift.analysis.predictions import Predictions
 from fedshift.io.tables import read_table
-from fedshift.jobs import pixel_filters
-from fedshift.jobs.control import control
+from fedshift.jobs.control import best_threshold, control, labelled, pixel_features
 from fedshift.report import page
 from fedshift.report.forest import LONGEST
 
@@ -25,7 +24,7 @@ MIDDLE = 32 * 64 + 32
 
 def responses(surface: np.ndarray) -> list[float]:
     image = surface[:, :, None].astype(np.uint8)
-    values = pixel_filters.features(image)
+    values = pixel_features(image)
     assert values.shape == (64 * 64, 13)
     middle: list[float] = values[MIDDLE].tolist()
     return middle
@@ -63,15 +62,15 @@ def test_the_curvatures_of_a_paraboloid_are_its_eigenvalues(sign: int) -> None:
 
 def test_each_channel_has_its_own_responses_and_the_rim_goes_on() -> None:
     image = np.full((8, 6, 3), (200, 100, 50), dtype=np.uint8)
-    values = pixel_filters.features(image)
+    values = pixel_features(image)
     expected = [[level, *([level, 0, 0, 0] * 3)] for level in (200, 100, 50)]
     np.testing.assert_allclose(values, [np.concatenate(expected)] * 48, atol=1e-4 * 200)
 
 
 def test_a_pixel_has_its_likeliest_structure_from_the_threshold_on() -> None:
     p = np.array([[0.7, 0.1, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.75, 0.25, 0.0]])
-    assert pixel_filters.labelled(p, 0.5).tolist() == [0, 1, 2, 0]
-    assert pixel_filters.labelled(p, 0.25).tolist() == [2, 1, 2, 1]
+    assert labelled(p, 0.5).tolist() == [0, 1, 2, 0]
+    assert labelled(p, 0.25).tolist() == [2, 1, 2, 1]
 
 
 def test_the_threshold_has_the_best_dice() -> None:
@@ -79,7 +78,7 @@ def test_the_threshold_has_the_best_dice() -> None:
     labels = np.array([0, 1, 2, 0])
     found = np.array([0.45, 0.42, 0.55, 0.22])
     p = np.stack([1 - found, found / 2, found / 2], axis=1)
-    assert pixel_filters.best_threshold(p, labels) == 0.25
+    assert best_threshold(p, labels) == 0.25
 
 
 def test_a_study_of_masks_has_a_control_that_outlines_what_stands_out(tmp_path: Path) -> None:
