@@ -15,7 +15,7 @@ from fedshift import Federation
 from fedshift.core.registry import build
 from fedshift.data.samples import MaskedSamples
 from fedshift.engine.prediction import probabilities
-from fedshift.jobs.mask_reader import MaskReader
+from fedshift.jobs.predict import MaskReader
 from fedshift.models import initialise
 from fedshift.tasks import Segmentation
 

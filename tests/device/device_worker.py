@@ -44,7 +44,7 @@ from fedshift.engine.server_round import ServerRound
 from fedshift.inferences import Personalise, Site
 from fedshift.io.arrays import read_tensors
 from fedshift.io.tables import read_table
-from fedshift.jobs.mask_reader import MaskReader
+from fedshift.jobs.predict import MaskReader
 from fedshift.models import initialise
 from fedshift.tasks import Segmentation
 from fedshift.transforms import Transform

@@ -89,7 +89,7 @@ def test_predictions_of_anything_else_are_made_anew(
         card.write_text(card.read_text(encoding="utf-8") + "\n", encoding="utf-8")
         record(card)
     elif change == "other code":
-        monkeypatch.setattr("fedshift.jobs.kept_predictions.predict_code", lambda *_: "other")
+        monkeypatch.setattr("fedshift.jobs.predict.predict_code", lambda *_: "other")
     elif change == "another run":
         write_table(watched.first, table_with(table, run="another"))
     elif change == "unknown":

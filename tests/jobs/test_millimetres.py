@@ -16,8 +16,7 @@ from fedshift.analysis import results
 from fedshift.io.checksums import record
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.control import control
-from fedshift.jobs.mask_reader import MaskReader
-from fedshift.jobs.predict import predict
+from fedshift.jobs.predict import MaskReader, predict
 from fedshift.report import care
 from fedshift.tasks import Segmentation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from ..addons import extended
+from ..core import digest
 from ..core.console import Progress, say
 from ..core.errors import UserError
 from ..core.registry import validated
@@ -22,9 +24,11 @@ from ..engine.prediction import adapted_probabilities, client_answer, mean_answe
 from ..inferences import COUNT, Site
 from ..io import identity
 from ..io.arrays import read_tensors
+from ..io.checksums import checksum_of, damage
 from ..io.guards import require_object
+from ..io.images import encoded
 from ..io.paths import Paths, RunFiles
-from ..io.tables import write_table
+from ..io.tables import read_table, write_table
 from ..io.text import read_json
 from ..models import initialise
 from ..nn.batchnorm import batch_norms
@@ -33,9 +37,8 @@ from ..nn.bn_policy import POLICIES, BNPolicy
 from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
+from .accept import predict_code
 from .devices import take_device
-from .kept_predictions import ORIGINS, kept, origins
-from .mask_reader import MaskReader
 from .provenance import STAYED, read_manifest
 from .run_images import RunImages
 
@@ -44,6 +47,94 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..inferences import Inference
+    from ..tasks import Task
+
+
+class MaskReader:
+    """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
+
+    Parameters
+    ----------
+    task : the task
+    order : the stored rows of the site (n,) in the order in which they are predicted
+    spacing : millimetres between rows and columns of each image (n, 2) in stored order; None if they are unknown
+
+    One reader serves one site. Until the site is done it holds the mask of each image as a PNG file, since only then it
+    is known which ones are kept: a kilobyte or two an image.
+    """
+
+    def __init__(self, task: Task, order: np.ndarray, spacing: np.ndarray | None = None) -> None:
+        self.task = task
+        self.order = order
+        self.spacing = spacing
+        # All files in one place, and where each one ends: see `engine.prediction.probabilities`.
+        self._files = bytearray()
+        self._ends = [0]
+
+    def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the predictions of a batch (batch, columns); see `Task.predictions`."""
+        spacing = None
+        if self.spacing is not None:
+            start = len(self._ends) - 1
+            spacing = self.spacing[self.order[start : start + len(y)]]
+        if self.task.has_masks:
+            for mask in logits.argmax(1).cpu().numpy().astype(np.uint8):
+                self._files += encoded(mask)
+                self._ends.append(len(self._files))
+        return self.task.predictions(logits, y, spacing=spacing)
+
+    def kept(self, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
+        """Return the column `mask` of a site, with None for images whose mask is not kept; nothing without masks.
+
+        `predictions` (n, columns) are those of all images in stored order.
+        """
+        if not self.task.has_masks:
+            return {}
+        wanted = set(self.task.with_mask(predictions).tolist())
+        column: list[bytes | None] = [None] * len(self.order)
+        for row, (start, end) in zip(self.order.tolist(), itertools.pairwise(self._ends), strict=True):
+            if row in wanted:
+                column[row] = bytes(self._files[start:end])
+        return {"mask": column}
+
+
+ORIGINS = "origins"
+"""The attribute of a table of predictions that holds what each inference was made from, by the id of the inference."""
+
+
+def origins_of(run: Run, inferences: Mapping[str, Inference], paths: Paths) -> dict[str, str]:
+    """Return a digest of what the predictions of each inference follow from, beside the tensors of the run.
+
+    These are code, images, samples and partition; "" where no checksum of the files was recorded.
+    """
+    data = paths.data_files(run.data.id)  # the card holds checksums of the images
+    sums = [checksum_of(file) for file in (data.card, data.samples, paths.partition(run.partition_id))]
+    return {
+        key: digest.of([*sums, predict_code(run, inference)]) if all(sums) else ""
+        for key, inference in inferences.items()
+    }
+
+
+def kept_predictions(files: RunFiles, wanted: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """Return the predictions of a run that have the `wanted` origins, by inference, from whichever file holds them.
+
+    A file that is damaged, or of other tensors than those of the run now, is passed over: its inferences predict anew.
+    """
+    found: dict[str, pd.DataFrame] = {}
+    for file in files.every_prediction:
+        try:
+            about = {} if damage(file) else identity.stated(file)
+            of_run = identity.of_predictions(files, ())
+            made = about.get(ORIGINS) or {}
+            same = "network" in of_run and all(about.get(key) == of_run[key] for key in ("run", "network"))
+            useful = [key for key in made if same and made[key] and made[key] == wanted.get(key) and key not in found]
+            if useful:
+                table = read_table(file)
+                several = "inference" in table
+                found |= {key: table[table["inference"] == key] if several else table for key in useful}
+        except UserError:
+            continue
+    return {key: table.drop(columns="inference", errors="ignore") for key, table in found.items()}
 
 
 def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1) -> None:
@@ -68,8 +159,8 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
     run = load_run(folder)
     files = RunFiles(folder)
-    made_from = origins(run, inferences, paths)
-    tables = kept(files, made_from)
+    made_from = origins_of(run, inferences, paths)
+    tables = kept_predictions(files, made_from)
     missing = {name: inference for name, inference in inferences.items() if name not in tables}
     if tables and missing:
         say(f"kept from earlier predictions: {', '.join(tables)}")
