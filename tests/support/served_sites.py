@@ -19,7 +19,7 @@ from fedshift.engine.transport import Fault, Message
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths, RunFiles
-from fedshift.jobs import served
+from fedshift.jobs import run_files
 from fedshift.jobs.run_specification import specification
 from fedshift.study.run import Run
 
@@ -86,5 +86,5 @@ def serve(root: Path, lost: Lost = (), **changed: Any) -> RunFiles:
         files = Paths().run_files(run.id)
     coordinator = trained(run, Hospitals(root, lost))
     with contextlib.chdir(root / "server"):
-        served.write(run, coordinator, files, datetime.now(UTC), 1, torch.device("cpu"))
+        run_files.write_served(run, coordinator, files, datetime.now(UTC), 1, torch.device("cpu"))
     return RunFiles(root / "server" / files.folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..jobs.served import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
+from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from .hospital import Hospital
 
 SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"

@@ -19,7 +19,7 @@ from ..engine.transport import Fault, Message, Transport
 from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
-from ..jobs import served
+from ..jobs import run_files
 from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog
 from ..jobs.run_specification import specification
@@ -139,7 +139,7 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
                 coordinator.run(after_round=save)
             finally:
                 log.close()
-            served.write(run, coordinator, files, started, threads, device)
+            run_files.write_served(run, coordinator, files, started, threads, device)
     return coordinator
 
 

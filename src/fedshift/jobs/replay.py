@@ -22,9 +22,9 @@ from .devices import take_device
 from .predict import load_run
 from .prepare import obtain, prepare
 from .round_log import read_rounds
+from .run_files import read_log, shared_state
 from .run_images import RunImages
 from .run_specification import specification
-from .served import read_log, shared_state
 
 if TYPE_CHECKING:
     from ..study.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis.values import listed
 from ..core.spelling import counted
-from ..jobs.served import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
+from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from .history import Trained
 from .study_report import StudyReport
 
