@@ -8,13 +8,13 @@ import golden
 import numpy as np
 import pytest
 
-from fedshift.jobs.golden import FILE, points, replayed, stored
+from fedshift.jobs.accept import GOLDEN, points, replayed, stored
 
 STORED = json.loads(golden.FILE.read_text(encoding="utf-8"))
 
 
 def test_the_library_replays_what_this_project_draws() -> None:
-    assert FILE.samefile(golden.FILE)
+    assert GOLDEN.samefile(golden.FILE)
 
 
 @pytest.mark.parametrize("bn", golden.TRAVELS)

@@ -4,7 +4,10 @@ Snakemake makes a file again when the digest of its code differs from the one th
 a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by file. If
 the code changes again, the ledger does not have its digest, and the file is made again.
 
-Imports neither torch nor pandas: Snakemake reads the ledger before anything runs.
+Golden loss curves guard training: `golden.json` holds data, initial weights, settings and curves, and is written by
+`tests/support/golden.py` in plain NumPy, which imports nothing of this package.
+
+Imports neither torch nor pandas before a curve is replayed: Snakemake reads the ledger before anything runs.
 """
 
 from __future__ import annotations
@@ -159,9 +162,8 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
         if not due:
             return []
         checksums.require(made.file for made in due)
-        from . import golden
 
-        golden.require()
+        require_golden()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         common = {"reason": reason.strip(), "date": date, "version": __version__, "git": provenance.git()}
         records = [{"code": made.today, "was": [made.by, *made.accepted][-1], **common} for made in due]
@@ -175,3 +177,76 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
                 earlier = [r for r in manifest.get("accepted") or [] if r.get("code") != made.today]
                 store.write_manifest(paths, made.key, {**manifest, "accepted": [*earlier, record]})
         return due
+
+
+GOLDEN = Path(__file__).with_name("golden.json")
+TOLERANCE = 1e-6
+"""The relative error at which a loss counts as another one."""
+NAMES = {
+    "w1": "1.weight",
+    "b1": "1.bias",
+    "gamma": "2.weight",
+    "beta": "2.bias",
+    "mean": "2.running_mean",
+    "var": "2.running_var",
+    "w2": "4.weight",
+    "b2": "4.bias",
+}
+"""The tensors of the stored network, and what `models.mlp` calls them."""
+
+Point = tuple[str, str, int]
+"""Split ("train" or "val"), client, and round from 1."""
+
+
+def stored(bn: str) -> dict[Point, float]:
+    """Return the stored losses of FedAvg under a BN policy: each client's, in each round."""
+    return points(read_json(GOLDEN)["curves"][bn])
+
+
+def points(curves: dict[str, dict[str, list[float]]]) -> dict[Point, float]:
+    """Return nested curves (split, client, losses round by round) as one mapping."""
+    return {
+        (split, client, number): loss
+        for split, clients in curves.items()
+        for client, losses in clients.items()
+        for number, loss in enumerate(losses, 1)
+    }
+
+
+def replayed(bn: str) -> dict[Point, float]:
+    """Train on the stored data from the stored weights, in float64, and return the losses."""
+    import torch
+
+    from ..engine.federation import Federation
+    from ..engine.specification import Specification
+    from ..models.mlp import MLP
+
+    def tensors(images: list[Any], labels: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(images, dtype=torch.float64), torch.tensor(labels)
+
+    content = read_json(GOLDEN)
+    start = {name: torch.tensor(content["start"][key], dtype=torch.float64) for key, name in NAMES.items()}
+    data = {split: {k: tensors(*pair) for k, pair in of.items()} for split, of in content["data"].items()}
+    images, _ = next(iter(data["train"].values()))
+    hidden, classes = len(content["start"]["b1"]), len(content["start"]["b2"])
+    model = MLP(hidden=hidden).build(tuple(images.shape[1:]), classes).double()
+    model.load_state_dict({**model.state_dict(), **start})
+    specification = Specification.open(model, bn=bn, training=content["training"], seed=content["seed"])
+    federation = Federation(specification, data["train"], validation=data["val"]).run()
+    return {(row["split"], row["site"], row["round"]): row["loss"] for row in federation.history}
+
+
+def require_golden() -> None:
+    """Raise UserError if a loss differs from its golden curve, or does not exist: the engine computes something else.
+
+    Names the curve, the round and both losses.
+    """
+    for bn in read_json(GOLDEN)["curves"]:
+        losses = replayed(bn)
+        for (split, client, number), loss in sorted(stored(bn).items(), key=lambda item: item[0][2]):
+            now = losses.get((split, client, number), float("nan"))
+            if not abs(now - loss) <= TOLERANCE * abs(loss):
+                curve = f"golden curve of FedAvg with BN policy {bn!r}"
+                kind = {"train": "training", "val": "validation"}[split]
+                problem = f"the {kind} loss of client {client} in round {number} is {now:.9g}, and was {loss:.9g}"
+                raise UserError(curve, problem, "this code computes something else: train the runs again")

@@ -68,7 +68,7 @@ def row_columns(study: Study) -> list[str]:
 def write_served(
     run: Run, coordinator: Coordinator, files: RunFiles, started: datetime, threads: int, device: torch.device
 ) -> None:
-    """Write the files of a run that real sites have trained. Tensors that stayed at the sites are in none of the files."""
+    """Write the files of a run that real sites have trained. Tensors that stayed there are in none of them."""
     facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
     record = manifest(run, coordinator, **facts)
     sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
