@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshift.planning.faults import faults
+from fedshift.planning.call import faults
 
 NAN = "client 'A': loss is nan in round 5; lower training.lr"
 
@@ -71,7 +71,7 @@ def test_it_is_said_when_all_else_has_been_said() -> None:
     Path("a.log").write_text(NAN)
     code = f"""
 import sys
-from fedshift.planning.faults import say_last
+from fedshift.planning.call import say_last
 say_last([{str(snakemake("a.log"))!r}])
 print("At least one job did not complete successfully.", file=sys.stderr)
 """

@@ -8,7 +8,7 @@ import forked
 import pytest
 
 SNAKEFILE = """
-from fedshift.planning.scheduler import lift_default_limit
+from fedshift.planning.call import lift_default_limit
 
 import snakemake.scheduling.job_scheduler as scheduling
 

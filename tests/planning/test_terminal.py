@@ -22,7 +22,7 @@ from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
 import snakemake_logger_plugin_fedshift as terminal
 from fedshift.core import console
-from fedshift.planning.terminal import MOST, say_pages
+from fedshift.planning.call import MOST_PAGES, say_pages
 from snakemake_logger_plugin_fedshift import Call, LogHandler
 
 WORDS = {"fedavg-local-1": "fedavg, bn local, held out C, seed 0"}
@@ -241,7 +241,7 @@ def test_the_plug_in_imports_nothing_of_fedshift() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("count", [0, 1, MOST, MOST + 1])
+@pytest.mark.parametrize("count", [0, 1, MOST_PAGES, MOST_PAGES + 1])
 def test_the_end_says_where_the_pages_are(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,4 +253,4 @@ def test_the_end_says_where_the_pages_are(
         end()
     each = [f"The page: {tmp_path}/reports/{n}.html" for n in range(count)]
     listed = [f"{count} pages, all listed in {tmp_path}/reports/index.html"]
-    assert capsys.readouterr().err.splitlines() == (listed if count > MOST else each)
+    assert capsys.readouterr().err.splitlines() == (listed if count > MOST_PAGES else each)

@@ -22,11 +22,8 @@ from fedshift.jobs import accept
 from fedshift.papers import printed
 from fedshift.papers.pairs import require
 from fedshift.papers.words import of_ledger
-from fedshift.planning.call import Call, errors_end_the_call
-from fedshift.planning.faults import say_last
+from fedshift.planning.call import Call, errors_end_the_call, in_words, lift_default_limit, say_last, say_pages
 from fedshift.planning.files import finished, require_own_name
-from fedshift.planning.scheduler import lift_default_limit
-from fedshift.planning.terminal import in_words, say_pages
 from fedshift.study import calls, settings
 
 PATHS = Paths()

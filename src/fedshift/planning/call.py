@@ -1,8 +1,13 @@
-"""What the workflow asks of the studies of a call: their members by id, and the arguments of its jobs."""
+"""A call of Snakemake: its members by id, the arguments of its jobs, and what it says of runs, faults and pages.
+
+Imports neither torch nor pandas: Snakemake loads it before anything runs.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +19,7 @@ from ..core.errors import UserError
 from ..core.plugin import Plugin
 from ..study.plan import Plan
 from ..study.run import Run
+from .run_state import NORMAL, PIECE, last_line, tail
 
 
 @contextmanager
@@ -100,3 +106,107 @@ class Call:
         """Return the names of slow modules that the trainings of runs import; none without a training."""
         named = [name for key in runs for plugin in self.run(key).plugins for name in ("torch", *plugin.libraries)]
         return list(dict.fromkeys(named))
+
+
+DEFAULT_RATE = (100, 1)
+"""Snakemake's limit, if none is given: so many jobs in so many seconds."""
+
+
+def lift_default_limit(workflow: Any) -> None:
+    """Take the default limit on the rate of jobs from a workflow that runs its jobs on this machine.
+
+    With any limit, Snakemake (seen in 9.27) starts a timer each time it has looked for jobs to run, and looks again
+    when it ends: each job that ends adds a look a second, a fifth of all processor time in a study of 375 jobs.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter and workflow.local_exec and (limiter.max_jobs, limiter.timespan) == DEFAULT_RATE:
+        workflow.scheduler.job_rate_limiter = None
+
+
+MOST_PAGES = 5
+"""Pages that are named at the end."""
+
+
+def in_words(runs: Mapping[str, Run]) -> dict[str, str]:
+    """Return what the ids of runs and of their partitions stand for; runs that words leave alike keep their id too."""
+    words = {key: _run(run) for key, run in runs.items()}
+    counts = Counter(words.values())
+    partitions = {run.partition_id: f"{run.data.dataset.name}, {_held_out(run)}" for run in runs.values()}
+    return partitions | {key: text if counts[text] == 1 else f"{text} ({key})" for key, text in words.items()}
+
+
+def _run(run: Run) -> str:
+    method = run.algorithm.name
+    if run.addon:
+        method += f" + {run.addon.name}"
+    return f"{method}, bn {run.bn}, {_held_out(run)}, seed {run.seed}"
+
+
+def _held_out(run: Run) -> str:
+    if not run.partition.title:
+        return "no site held out"
+    return f"held out {run.partition.title}"
+
+
+def say_pages(pages: Sequence[Path], index: Path) -> None:
+    """Print where the pages of a call are when this process ends: each, or the list of all pages for more than a few.
+
+    It is printed after everything that Snakemake prints itself.
+    """
+    if len(pages) > MOST_PAGES:
+        say_at_end([f"{len(pages)} pages, all listed in {index.absolute()}"])
+    else:
+        say_at_end(f"The page: {page.absolute()}" for page in pages)
+
+
+FAILED = re.compile(r"^ +log: (.+) \(check log file\(s\) for error details\)$", re.MULTILINE)
+"""A line of Snakemake's log about a failed job, with the path of the job's own log."""
+FAULT = re.compile(r"\S.*?: \S")
+"""A line that says where something is wrong, and what."""
+PROGRESS = re.compile(r".*\(\d+%\)|wrote ")
+WHOLE = 1 << 30
+"""More bytes than a log has."""
+MOST_LINES = 5
+"""Lines that are shown of one log."""
+
+
+def say_last(logs: Iterable[str | Path]) -> None:
+    """Print the faults of failed jobs when this process ends, after everything that Snakemake prints itself."""
+    say_at_end(faults(map(Path, logs)))
+
+
+def faults(logs: Iterable[Path]) -> list[str]:
+    """Return the faults of the failed jobs that Snakemake's logs name: each once, below the logs that it stands in.
+
+    Empty if the logs name no failed job.
+    """
+    failed = dict.fromkeys(name for log in logs for name in FAILED.findall(tail(log, WHOLE)[0]))
+    places: dict[tuple[str, ...], list[str]] = {}
+    for name in failed:
+        places.setdefault(tuple(_faults(Path(name))), []).append(name)
+    if not places:
+        return []
+    jobs = f"{len(failed)} jobs"
+    if len(failed) == 1:
+        jobs = "One job"
+    block = ["", f"{jobs} failed. Finished work is kept: when this is corrected, the same call goes on from there."]
+    for lines, names in places.items():
+        title = names[0]
+        if len(names) > 1:
+            title += f", and {len(names) - 1} more with the same fault"
+        block += [f"{title}:", *(f"  {line}" for line in lines or ("its log is empty",))]
+    return block
+
+
+def _faults(log: Path) -> list[str]:
+    """Return the last lines of a job's log that report a fault; of a traceback, and of other logs, the last line."""
+    text, _ = tail(log, PIECE)
+    lines = [line.rstrip() for line in text.splitlines() if any(c.isalnum() for c in line)]
+    if any(line.startswith("Traceback ") for line in lines):
+        lines = lines[-1:]
+    last: list[str] = []
+    for line in reversed(lines):
+        if NORMAL.match(line) or PROGRESS.match(line) or not FAULT.match(line) or len(last) == MOST_LINES:
+            break
+        last.insert(0, line)
+    return last or [line for line in [last_line(log)] if line]
