@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from fedshift.cli import parser
-from fedshift.planning import run_state, watch
+from fedshift.planning import run_state, status
 from fedshift.planning.run_state import State
 
 
@@ -46,7 +46,7 @@ def looks(*moments: list[State]) -> Callable[[], list[State]]:
 
 @pytest.fixture(autouse=True)
 def noon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch.time, "strftime", lambda _: "12:00:00")
+    monkeypatch.setattr(status.time, "strftime", lambda _: "12:00:00")
 
 
 RUNNING = [of("a", "running"), of("b", "waiting")]
@@ -56,7 +56,7 @@ DONE = [of("a", "done"), of("b", "done")]
 
 def test_a_log_gets_a_line_for_each_change() -> None:
     out, clock = io.StringIO(), Clock()
-    watch.watch(looks(RUNNING, RUNNING, RUNNING, LATER, LATER, DONE), "", 7.0, out, clock.sleep)
+    status.watch(looks(RUNNING, RUNNING, RUNNING, LATER, LATER, DONE), "", 7.0, out, clock.sleep)
     assert out.getvalue().splitlines() == [
         "12:00:00  2 runs: 1 running, 1 waiting",
         "12:00:00  2 runs: 1 done, 1 running",
@@ -68,27 +68,27 @@ def test_a_log_gets_a_line_for_each_change() -> None:
 def test_a_failed_run_is_named_and_does_not_keep_one_waiting() -> None:
     out = io.StringIO()
     failed = [of("a", "failed", "loss is nan"), of("b", "done")]
-    watch.watch(looks(RUNNING, failed), "", 1.0, out, Clock().sleep)
+    status.watch(looks(RUNNING, failed), "", 1.0, out, Clock().sleep)
     assert out.getvalue().splitlines()[-1] == "          a failed: loss is nan"
 
 
 def test_what_is_done_needs_one_look() -> None:
     out, clock = io.StringIO(), Clock()
-    watch.watch(looks(DONE), "", 1.0, out, clock.sleep)
+    status.watch(looks(DONE), "", 1.0, out, clock.sleep)
     assert (len(out.getvalue().splitlines()), clock.slept) == (1, [])
 
 
 def test_ctrl_c_leaves_quietly() -> None:
     out = io.StringIO()
-    watch.watch(looks(RUNNING), "", 1.0, out, Clock(most=3).sleep)
+    status.watch(looks(RUNNING), "", 1.0, out, Clock(most=3).sleep)
     assert out.getvalue().splitlines() == ["12:00:00  2 runs: 1 running, 1 waiting"]
 
 
 def drawn(*moments: list[State], size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what is drawn on a terminal of `size` (columns, lines) at each moment."""
-    monkeypatch.setattr(watch.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size(size))
+    monkeypatch.setattr(status.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size(size))
     out = Terminal()
-    watch.watch(looks(*moments), "again", 1.0, out, Clock(most=len(moments)).sleep)
+    status.watch(looks(*moments), "again", 1.0, out, Clock(most=len(moments)).sleep)
     return out.getvalue().split("\x1b[J")
 
 

@@ -183,8 +183,7 @@ def plan(args: argparse.Namespace) -> None:
 def status(args: argparse.Namespace) -> None:
     """Print the state of each run: done, running, stopped, failed or waiting."""
     chosen = plans(args)
-    from ..planning.status import is_locked, lines, plain, states
-    from ..planning.watch import watch
+    from ..planning.status import is_locked, lines, plain, states, watch
     from ..study.calls import fedshift, unlock
 
     paths = Paths()
