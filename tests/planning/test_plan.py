@@ -19,8 +19,19 @@ from fedshift.core.errors import UserError
 from fedshift.io.arrays import write_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.text import write_json, write_text
-from fedshift.planning.dag import Job, pending_jobs
-from fedshift.planning.plan import CONDITION, RELATED, UNKNOWN, Clock, Need, Survey, job_counts, lines, survey
+from fedshift.planning.plan import (
+    CONDITION,
+    RELATED,
+    UNKNOWN,
+    Clock,
+    Job,
+    Need,
+    Survey,
+    job_counts,
+    lines,
+    pending_jobs,
+    survey,
+)
 from fedshift.study.run import Data, Run
 
 PATHS = Paths()

@@ -155,8 +155,7 @@ def _print_ids(plan: study.Plan) -> None:
 def plan(args: argparse.Namespace) -> None:
     """Print the jobs that would run, and the hours that they take."""
     chosen = plans(args)
-    from ..planning.dag import pending_jobs
-    from ..planning.plan import lines, survey
+    from ..planning.plan import lines, pending_jobs, survey
     from ..study.calls import fedshift
 
     for one in chosen.values():
