@@ -21,7 +21,6 @@ from ..core.process import LIMITS, OWN_THREADS
 from ..io.project import plugin_folders
 from . import (
     completion,
-    exports,
     integrity,
     plugins,
     projects,
@@ -45,7 +44,7 @@ GROUPS = {
     "Whole slides": slides.add,
     "Scores, figures and pages": reports.add,
     "Between real sites": real_sites.add,
-    "Exports": exports.add,
+    "Exports": trained.add_exports,
     "Care of finished work": integrity.add,
     "Data": sources.add,
     "Plug-ins of your own": plugins.add,
