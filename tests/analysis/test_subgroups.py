@@ -17,7 +17,7 @@ from scored_study import summarised
 
 from fedshift import study
 from fedshift.analysis import results, study_tables, subgroups
-from fedshift.cli.data_check import inspected
+from fedshift.cli.data import inspected
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
 from fedshift.io.paths import Paths

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedshift import study
-from fedshift.cli.data_check import moved
+from fedshift.cli.data import moved
 from fedshift.datasets.own_images import TABLE
 from fedshift.io import checksums
 from fedshift.io.paths import Paths, memory

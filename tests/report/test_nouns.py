@@ -13,7 +13,7 @@ from outline import Outline
 from scored_study import summarised
 
 from fedshift.analysis import results
-from fedshift.cli.data_check import unknown_sites
+from fedshift.cli.data import unknown_sites
 from fedshift.core import registry
 from fedshift.core.errors import UserErrors
 from fedshift.core.spelling import counted, plural

@@ -19,34 +19,20 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
 from ..io.project import plugin_folders
-from . import (
-    completion,
-    integrity,
-    plugins,
-    projects,
-    real_sites,
-    reference,
-    reports,
-    scans,
-    slides,
-    sources,
-    steps,
-    studies,
-    trained,
-)
+from . import completion, data, integrity, plugins, projects, real_sites, reference, reports, steps, studies, trained
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
     "Projects": projects.add,
     "Studies and plans": studies.add,
     "Your own images, and bundles": trained.add,
-    "Scans of a hospital": scans.add,
-    "Whole slides": slides.add,
+    "Scans of a hospital": data.add_scans,
+    "Whole slides": data.add_slides,
     "Scores, figures and pages": reports.add,
     "Between real sites": real_sites.add,
     "Exports": trained.add_exports,
     "Care of finished work": integrity.add,
-    "Data": sources.add,
+    "Data": data.add_sources,
     "Plug-ins of your own": plugins.add,
     "Steps from data to predictions, which run calls by itself": steps.add,
     "Documentation": reference.add,

@@ -146,7 +146,7 @@ def _new_of_images(args: argparse.Namespace) -> None:
     for line in (*found.told, *(f"  taken: {line}" for line in (*answers, *proposal.reasons))):
         say(line)
     say(f"wrote {top / study}")
-    from .data_check import inspected
+    from .data import inspected
 
     try:
         print(*inspected(load(top / study, "mini")), sep="\n")

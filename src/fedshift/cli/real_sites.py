@@ -10,7 +10,7 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
-from .data_check import inspected
+from .data import inspected
 from .group import Group, one_plan
 
 FOLDER = Path("federation")

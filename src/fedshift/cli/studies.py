@@ -15,7 +15,7 @@ from ..core.spelling import counted, noun
 from ..datasets import Scale
 from ..io.paths import Paths
 from ..papers.pairs import require
-from .data_check import inspected, moved, partitions, problems, require_transforms, unknown_sites
+from .data import inspected, moved, partitions, problems, require_transforms, unknown_sites
 from .group import Group, heading, label, member, plans
 from .projects import left_over
 

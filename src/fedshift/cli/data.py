@@ -1,25 +1,173 @@
-"""The part of `fedshift check` that looks at data: at users' own tables, and at what has been prepared from them."""
+"""Commands about images before there is a study, and the part of `fedshift check` that looks at data."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core import digest
+from .. import __version__
+from ..core import digest, registry
+from ..core.console import say
 from ..core.errors import UserError, did_you_mean, require_none
 from ..core.spelling import plural, quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..data.prepared import read_samples
+from ..datasets import Dataset
 from ..datasets.own_images import TABLE, further_columns
 from ..io.checksums import remembered
+from ..io.download import Source
 from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
 from ..study import Plan
+from .group import Group
 
 if TYPE_CHECKING:
     import pandas as pd
+
+KEY = Path("pseudonyms.key")
+
+
+def add_scans(group: Group) -> None:
+    """Add the command table."""
+    command = group.add(table, work="reading the headers of its files")
+    command.add_argument("folder", type=Path, help="a folder of DICOM, NIfTI or image files, with all folders in it")
+    command.add_argument("--site", required=True, metavar="NAME", help="the hospital or scanner, as the study names it")
+    command.add_argument(
+        "--out", type=Path, default=Path("images.csv"), help="table to write, which must not be there yet"
+    )
+    command.add_argument(
+        "--labels", type=Path, metavar="CSV", help="labels, in the columns label and patient, or label and study"
+    )
+    command.add_argument(
+        "--key",
+        type=Path,
+        default=KEY,
+        help="secret of the pseudonyms, which is made if needed and stays with you (default: %(default)s)",
+    )
+
+
+def table(args: argparse.Namespace) -> None:
+    """Write the table of a folder of scans that own_images reads, with pseudonyms for patients."""
+    from ..jobs.scan_table import write_scan_table
+
+    listed = write_scan_table(args.folder, args.site, args.out, args.key, args.labels)
+    for line in listed.report():
+        say(f"{args.out}: {line}")
+    say(f"wrote {args.out}; {args.key} makes the same pseudonyms again: keep it here, and apart from what you share")
+
+
+SETTINGS = {
+    "mpp": (1.0, "micrometres per pixel of a patch"),
+    "size": (96, "pixels along a side of a patch"),
+    "core": (32, "pixels along a side of the central square, of which the label speaks"),
+    "tissue": ("otsu", "otsu, or the saturation (0 to 254) above which a pixel is tissue"),
+    "tissue-share": (0.2, "a square without tumour is normal if more than this share of it is tissue"),
+    "tumour-share": (0.0, "a square is tumour with this share of it or more; squares with less are left out"),
+    "per-slide": (2000, "the most patches of a slide"),
+    "seed": (0, "seed of the choice of patches"),
+    "mask-mpp": (4.0, "micrometres per pixel of the masks of tissue and tumour, about"),
+}
+"""Options with their defaults and help. An option has the type of its default."""
+
+
+def add_slides(group: Group) -> None:
+    """Add the command patches."""
+    command = group.add(patches, work="reading the table of slides")
+    command.add_argument("slides", type=Path, help="a CSV with the columns slide, annotation, site and patient")
+    command.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not be there yet")
+    for name, (default, text) in SETTINGS.items():
+        command.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default: %(default)s)")
+    command.add_argument(
+        "--groups",
+        action="append",
+        default=[],
+        metavar="NAME=ROLE",
+        help="role of a name in the annotations: tumour, hole or ignore; once for each name",
+    )
+    command.add_argument(
+        "--pseudonyms",
+        type=Path,
+        metavar="KEY",
+        help="write digests in place of patients and slides, under the secret in this file, which is made if needed",
+    )
+
+
+def patches(args: argparse.Namespace) -> None:
+    """Cut whole slides into patches, and write the table that own_images reads."""
+    from ..slides.annotations import GROUPS
+    from ..slides.cut_slides import cut
+    from ..slides.squares import Settings
+
+    names = [field.name for field in dataclasses.fields(Settings) if field.name != "groups"]
+    settings = Settings(**{name: getattr(args, name) for name in names}, groups=GROUPS | _roles(args.groups))
+    written = cut(args.slides, args.out, settings, version=__version__, key=args.pseudonyms, threads=args.threads)
+    counts = ", ".join(f"{number:,} {label}" for label, number in sorted(written.patches.items()))
+    say(f"wrote {written.table}: {counts}; before you go on, look at {', '.join(map(str, written.sheets))}")
+
+
+def _roles(texts: list[str]) -> dict[str, str]:
+    """Return the roles of names that `NAME=ROLE` gives. Raises UserError for an unknown role."""
+    from ..slides.annotations import ROLES
+
+    roles = dict[str, str]()
+    for text in texts:
+        name, _, role = text.rpartition("=")
+        if not name or role not in ROLES:
+            raise UserError("--groups", f"{text!r} is not NAME=ROLE", did_you_mean(role, ROLES))
+        roles[name] = role
+    return roles
+
+
+def add_sources(group: Group) -> None:
+    """Add the command `fedshift sources` to a group."""
+    command = group.add(sources)
+    command.add_argument("dataset", nargs="?", help="name of a dataset, with its default settings; default: all")
+
+
+def sources(args: argparse.Namespace) -> int:
+    """List the addresses, licences, sizes and checksums of raw files."""
+    names = [args.dataset] if args.dataset else registry.names("dataset")
+    for name, dataset in _datasets(names):
+        for line in _lines(name, dataset):
+            print(line)
+    return 0
+
+
+def _datasets(names: Iterable[str]) -> Iterator[tuple[str, Dataset | None]]:
+    """Yield datasets with their default settings by name; None for one that needs settings of the user."""
+    for name in names:
+        cls = registry.get("dataset", name)
+        needs = any(field.is_required() for field in cls.model_fields.values())
+        yield cls.name, None if needs else registry.build("dataset", name)
+
+
+def _lines(name: str, dataset: Dataset | None) -> Iterator[str]:
+    """Yield the lines about a dataset: its title and licence, and each origin with its files."""
+    if dataset is None:
+        yield f"{name}: your own files, where the study says"
+        return
+    card = dataset.card()
+    origins = dataset.origins()
+    yield f"{name}: {card.title}; licence: {card.licence}"
+    if not origins:
+        yield "  made here: nothing is downloaded"
+    for origin in origins:
+        licence = origin.licence and f"; licence: {origin.licence}"
+        yield f"  {origin.name}{licence}"
+        for source in origin.sources:
+            yield f"    {source.filename}: {_known(source)}"
+            yield f"      {source.url or f'no lasting address: by hand, into the mirror, from {source.page}'}"
+
+
+def _known(source: Source) -> str:
+    """Return size and checksum of a file, as far as they are published."""
+    size = "size not published" if source.size is None else f"{source.size:,} bytes"
+    sums = [f"{kind} {value}" for kind, value in (("sha256", source.sha256), ("md5", source.md5)) if value]
+    return f"{size}, {' and '.join(sums) or 'checksum not published'}"
 
 
 def inspected(plan: Plan) -> list[str]:
