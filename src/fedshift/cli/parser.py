@@ -19,7 +19,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
 from ..io.project import plugin_folders
-from . import completion, data, integrity, plugins, projects, real_sites, reference, reports, steps, studies, trained
+from . import completion, data, plugins, projects, real_sites, reference, reports, steps, studies, trained
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
@@ -31,7 +31,7 @@ GROUPS = {
     "Scores, figures and pages": reports.add,
     "Between real sites": real_sites.add,
     "Exports": trained.add_exports,
-    "Care of finished work": integrity.add,
+    "Care of finished work": studies.add_care,
     "Data": data.add_sources,
     "Plug-ins of your own": plugins.add,
     "Steps from data to predictions, which run calls by itself": steps.add,

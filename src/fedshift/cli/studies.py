@@ -1,4 +1,4 @@
-"""Commands about studies as a whole: what there is to choose from, what a study will take, and how its runs stand."""
+"""Commands about studies as a whole: what there is to choose from, what one will take, how it stands, whether it is sound."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any, get_args
 from .. import study
 from ..core import registry
 from ..core.console import announce, say
+from ..core.errors import UserError
 from ..core.spelling import counted, noun
 from ..datasets import Scale
+from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
 from ..papers.pairs import require
 from .data import inspected, moved, partitions, problems, require_transforms, unknown_sites
-from .group import Group, heading, label, member, plans
+from .group import Group, at_scale, call, heading, label, member, plans
 from .projects import left_over
 
 
@@ -228,3 +230,63 @@ def accept(args: argparse.Namespace) -> None:
         say(f"accepted as unchanged: {counts}")
     else:
         say("nothing to accept: the current code made all finished work")
+
+
+def add_care(group: Group) -> None:
+    """Add the commands verify and clean."""
+    group.add(verify, "study", work="reading every file").add_argument(
+        "--deep", action="store_true", help="also make partitions, scores, tables, figures and page again, and compare"
+    )
+    group.add(clean)
+
+
+def verify(args: argparse.Namespace) -> None:
+    """Read every file of a study and say which are missing or damaged; with --deep, which do not follow from others.
+
+    Raises UserError where anything is.
+    """
+    chosen = plans(args)
+    from ..planning.verify import damaged_store, forced, lines, named
+    from ..planning.verify import verify as job
+
+    checks = {name: job(plan, Paths(), args.threads) for name, plan in chosen.items()}
+    checked = [one for name in checks for one in checks[name]]
+    for line in dict.fromkeys(lines(checked)):
+        print(line)
+    for plan in chosen.values():
+        for entry, what in damaged_store(plan, Paths()):
+            print(f"{what} (a second copy of a run, which is not used any more: rm -r {entry.folder})")
+    faults = {file: what for one in checked for file, what in one.faults.items()}
+    if not any(one.begun for one in checked):
+        raise UserError(args.study, f"was not run{at_scale(args)}: it has no files", call(args))
+    if faults:
+        missing = sum(what == MISSING for what in faults.values())
+        problem = f"{len(faults) - missing} files are damaged or changed, {missing} are missing"
+        raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
+    if args.deep:
+        announce("making partitions, scores, tables, figures and page again")
+        from ..report.recheck import disagreements
+
+        wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths()).items()}
+        for file, what in wrong.items():
+            print(f"{file}: {what}")
+        if wrong:
+            problem = f"{len(wrong)} files do not agree with those that they are made of"
+            raise UserError(args.study, problem, remedy(dict.fromkeys(forced(named(checked, wrong))), call(args)))
+    number = len({file for one in checked for file in one.output.files})
+    unknown = len({file for one in checked for file in one.unrecorded})
+    as_written = f"and all but {unknown} were checked" if unknown else "and as they were written"
+    print(f"{args.study}{at_scale(args)}: all {number} files are there {as_written}")
+
+
+def clean(args: argparse.Namespace) -> None:
+    """Remove the kept copies of runs that were trained again since, from results/store."""
+    from ..jobs.store import superseded
+
+    freed = 0
+    for entry in list(superseded(Paths())):
+        freed += entry.size
+        entry.remove()
+        print(f"removed {entry.folder}")
+    left = f"{Paths().store} holds the finished runs that are current; rm -r {Paths().store} removes it all"
+    print(f"{freed / 1e6:.1f} MB freed. {left}")
