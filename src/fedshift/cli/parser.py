@@ -19,7 +19,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
 from ..io.project import plugin_folders
-from . import completion, data, plugins, projects, real_sites, reference, reports, steps, studies, trained
+from . import completion, data, plugins, projects, real_sites, reference, steps, studies, trained
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
@@ -28,7 +28,7 @@ GROUPS = {
     "Your own images, and bundles": trained.add,
     "Scans of a hospital": data.add_scans,
     "Whole slides": data.add_slides,
-    "Scores, figures and pages": reports.add,
+    "Scores, figures and pages": steps.add_reports,
     "Between real sites": real_sites.add,
     "Exports": trained.add_exports,
     "Care of finished work": studies.add_care,

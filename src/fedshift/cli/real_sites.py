@@ -66,7 +66,7 @@ def serve(args: argparse.Namespace) -> None:
     if missing:
         say(f"no page: the rows of {', '.join(missing)} are missing")
         return
-    from .reports import report
+    from .steps import report
 
     report(args)
 

@@ -1,16 +1,20 @@
-"""Commands that are one step of the workflow each, from raw data to predictions: Snakemake calls them."""
+"""Commands of the workflow, from raw data to the pages: Snakemake calls each, and people call them by hand."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from .. import study
+from ..core.console import announce, say
 from ..core.errors import UserError, did_you_mean
-from ..io.checksums import require
+from ..io.checksums import record, require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
-from .group import Group, call, checked, member, plans
+from ..papers.words import of_ledger
+from ..planning.files import read_by
+from .group import Group, call, checked, heading, member, one_plan, plans
 
 
 def add(group: Group) -> None:
@@ -118,3 +122,147 @@ def predict(args: argparse.Namespace) -> None:
     benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")
     with checked(args, reads, [out], benchmark), one_gpu():
         job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads)
+
+
+def add_reports(group: Group) -> None:
+    """Add the commands score, divergence, figure, report, ledger, diff and index."""
+    group.add(score, "study", work="scoring its predictions")
+    group.add(divergence, "study", work="comparing the features of its sites")
+    group.add(figure, "study", "figure", work="drawing").add_argument(
+        "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
+    )
+    group.add(report, "study", work="computing its tables, drawing and writing its page")
+    command = group.add(ledger, "study", work="measuring the traffic of a round of each condition")
+    command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
+    command = group.add(diff, "one", "other", work="comparing settings and scores")
+    group.add_scale(command)
+    command.add_argument(
+        "--threshold", type=_distance, default=0.0, help="ignore scores that differ by no more (default: %(default)s)"
+    )
+    group.add(index, work="reading the results of all studies")
+
+
+def score(args: argparse.Namespace) -> None:
+    """Write scores.csv of a study."""
+    plan = one_plan(args)
+    from ..analysis.score import score as job
+
+    files = Paths().study_files(plan.name)
+    with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
+        say(f"wrote {job(plan, Paths())}")
+
+
+def divergence(args: argparse.Namespace) -> None:
+    """Measure how far the features of external sites are from those of internal sites, under each inference."""
+    plan = one_plan(args)
+    from ..analysis.divergence import write
+
+    with checked(args, read_by("divergence", plan, Paths()), [Paths().study_files(plan.name).divergence]):
+        say(f"wrote {write(plan, Paths(), args.threads)}")
+
+
+def figure(args: argparse.Namespace) -> None:
+    """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
+    plan = one_plan(args)
+    if args.figure == "answer":
+        from ..report.page import write_answer
+
+        with checked(args, read_by("figure", plan, Paths())):
+            for file in write_answer(plan, Paths(), args.width):
+                say(f"wrote {file}")
+        return
+    from ..analysis.results import draw, load
+
+    with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
+        say(f"wrote {draw(load(plan, Paths()), args.figure)}")
+
+
+def report(args: argparse.Namespace) -> None:
+    """Write tables, figures and page of a study from what there is; runs may be missing.
+
+    The study is scored first where predictions have come, gone or changed since. Snakemake has done that before.
+    """
+    plan = one_plan(args)
+    paths = Paths()
+    files = paths.study_files(plan.name)
+    from ..analysis.results import draw, load
+    from ..analysis.score import is_outdated
+    from ..report.page import write
+    from ..report.summary import summarise
+
+    require((files.scores, files.missing), lambda: call(args))
+    if is_outdated(plan, paths):
+        score(args)
+    if of_ledger(plan) and not files.ledger.exists():
+        ledger(argparse.Namespace(**vars(args) | {"write": True}))
+    if plan.measures_divergence and not files.divergence.exists():
+        divergence(args)
+    figures = [files.figure(name) for name in plan.figures]
+    with checked(args, read_by("report", plan, paths), [paths.page(plan.name), *files.reported, *figures]):
+        # Snakemake waits for the folder, also where a study has no figures.
+        files.figures.mkdir(parents=True, exist_ok=True)
+        results = load(plan, paths)
+        say(f"wrote {summarise(results)}")
+        for name in plan.figures:
+            say(f"wrote {draw(results, name)}")
+        say(f"wrote {write(results)}")
+
+
+def ledger(args: argparse.Namespace) -> None:
+    """Print what each condition of a study sends: floats, messages and bytes."""
+    plan = one_plan(args)
+    from ..analysis.communication import tables, write
+
+    if args.write:
+        with checked(args, read_by("ledger", plan, Paths()), [Paths().study_files(plan.name).ledger]):
+            say(f"wrote {write(plan, Paths())}")
+        return
+    for line in heading([plan]):
+        print(f"{line}\n")
+    for table in tables(plan, Paths()):
+        print(table.md())
+    for note in plan.study.notes:
+        print(f"Note: {note}")
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Print how two studies, or two folders of results, differ: runs, settings and scores.
+
+    Returns 1 if they do.
+    """
+    from ..analysis import diff as sides
+
+    def side(name: str) -> sides.Side:
+        if Path(name).is_dir():
+            return sides.of_folder(Path(name))
+        plan = study.load(study.find(name, args.studies), args.scale)
+        announce(f"{plan.label}: reading its settings and scores")
+        return sides.of_study(name, plan, Paths())
+
+    first = side(args.one)
+    second = side(args.other)
+    for note in sides.notes(first, second):
+        say(note)
+    lines = list(sides.differences(first, second, args.threshold))
+    print("\n".join(lines or ["no differences"]))
+    return int(bool(lines))
+
+
+def _distance(text: str) -> float:
+    try:
+        distance = float(text)
+    except ValueError:
+        distance = -1.0
+    if not 0 <= distance < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return distance
+
+
+def index(args: argparse.Namespace) -> None:
+    """Write reports/index.html: all studies, what they reproduce and the outcome."""
+    from ..report.gallery import write
+
+    # Nothing is checked before: the index reads what is there of all studies, also of unfinished ones.
+    out = write(args.studies, Paths())
+    record(out)
+    say(f"wrote {out}")

@@ -1,4 +1,4 @@
-"""Commands about studies as a whole: what there is to choose from, what one will take, how it stands, whether it is sound."""
+"""Commands about studies as a whole: what there is to choose from, what one takes, how it stands, and its files."""
 
 from __future__ import annotations
 
