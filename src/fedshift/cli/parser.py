@@ -19,7 +19,7 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
 from ..io.project import plugin_folders
-from . import completion, data, plugins, projects, real_sites, reference, steps, studies, trained
+from . import completion, data, plugins, projects, real_sites, steps, studies, trained
 from .group import Group, announce_work, take_project_scale
 
 GROUPS = {
@@ -35,7 +35,7 @@ GROUPS = {
     "Data": data.add_sources,
     "Plug-ins of your own": plugins.add,
     "Steps from data to predictions, which run calls by itself": steps.add,
-    "Documentation": reference.add,
+    "Documentation": plugins.add_documentation,
     "Your shell": completion.add,
 }
 """Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""

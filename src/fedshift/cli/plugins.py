@@ -1,4 +1,4 @@
-"""Commands for authors of plug-ins."""
+"""Commands for those who extend fedshift: the checks of a plug-in, and generated documentation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import inspect
 import io
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import registry
 from ..core.places import line_of
+from ..study import declaration
 from .group import Group
 
 if TYPE_CHECKING:
@@ -62,3 +64,21 @@ def _fault(case: Case, folder: Path) -> str:
         place = line_of(error, folder)
         return " ".join(f"{type(error).__name__}: {error}{place and f' ({place})'}".split())
     return ""
+
+
+def add_documentation(group: Group) -> None:
+    """Add the commands algorithms and schema."""
+    group.add(algorithms, work="measuring what each algorithm sends")
+    group.add(schema, work="describing all keys")
+
+
+def algorithms(args: argparse.Namespace) -> None:
+    """Print docs/algorithms.md: what each algorithm does, sends and keeps."""
+    from .catalogue import algorithms as page
+
+    print(page(), end="")
+
+
+def schema(args: argparse.Namespace) -> None:
+    """Print the JSON schema of a study's YAML file."""
+    print(json.dumps(declaration.schema(), indent=2))
