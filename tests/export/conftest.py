@@ -2,7 +2,5 @@
 
 from apart import left_out
 
-NEEDED = ("pytorch-ignite", "mlflow-skinny", "tensorboard")
-collect_ignore_glob, pytest_report_header = left_out(
-    "export", "exports", "pytorch-ignite", "mlflow-skinny", "tensorboard"
-)
+NEEDED = ("pytorch-ignite", "mlflow-skinny")
+collect_ignore_glob, pytest_report_header = left_out("export", "exports", *NEEDED)

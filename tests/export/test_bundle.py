@@ -24,8 +24,7 @@ from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import probabilities
-from fedshift.export.bundle import export
-from fedshift.export.own_folder import MARKER
+from fedshift.export.bundle import MARKER, export, own_folder
 from fedshift.inferences import Inference, Predict
 from fedshift.jobs.apply import chosen
 
@@ -152,6 +151,24 @@ def test_what_is_not_ours_is_left_as_it_is(mine: str, trained_project: Project, 
     with pytest.raises(UserError, match=mine.partition("/")[0]):
         exported(trained_project, bundle, client="south")
     assert {p: p.read_bytes() for p in bundle.rglob("*") if p.is_file()} == before
+
+
+def test_a_file_in_the_place_of_the_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    out = tmp_path / "bundle"
+    out.write_text("years of work")
+    with pytest.raises(UserError, match="fedshift did not write there"), own_folder(out):
+        pass
+    assert out.read_text() == "years of work"
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "bundle").symlink_to("disk")
+    for content in ("one", "two"):
+        with own_folder(tmp_path / "bundle") as new:
+            (new / "file").write_text(content)
+    assert (tmp_path / "bundle").is_symlink()
+    assert (tmp_path / "disk" / "file").read_text() == "two"
 
 
 def test_weights_that_hold_code_are_not_run(trained_project: Project, tmp_path: Path) -> None:

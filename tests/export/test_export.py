@@ -10,19 +10,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 from patience import PATIENCE
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedshift import study
 from fedshift.cli import parser as cli
-from fedshift.export import account as told
 from fedshift.export import mlflow as tracker
-from fedshift.export.own_folder import MARKER
 from fedshift.io import shipped
 from fedshift.io.paths import TRAINED, Paths
 from fedshift.io.tables import write_table
@@ -158,11 +154,6 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return err.strip()
 
 
-def near(series: Series) -> Series:
-    """Return a series that compares values as floats of 32 bits, which is what TensorBoard keeps."""
-    return {tag: pytest.approx(values, rel=1e-6) for tag, values in series.items()}  # type: ignore[misc]
-
-
 def tsmobn(plan: Plan) -> str:
     """The id of the second inference: its name, and a digest of what differs from the defaults."""
     return "tsmobn-" + hashlib.sha256(b'{"momentum":0.5}').hexdigest()[:8]
@@ -171,113 +162,6 @@ def tsmobn(plan: Plan) -> str:
 def marked(site: str, clean: str) -> str:
     """Return the name of a site in a tag, which does not allow all characters."""
     return f"{clean}-{hashlib.sha256(json.dumps(site).encode()).hexdigest()[:8]}"
-
-
-# ---- TensorBoard
-
-
-def events(folder: Path) -> EventAccumulator:
-    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-
-
-def curves(folder: Path) -> Series:
-    found = events(folder)
-    return {tag: {e.step: e.value for e in found.Scalars(tag)} for tag in found.Tags()["scalars"]}
-
-
-def test_tensorboard_has_all_rounds_and_scores(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = planned("tiny")
-    first, second = trained(plan), trained(plan, ROUNDS[:2], 1)
-    scored(plan, (first, "source", "C", 0.5), (first, "tsmobn", "C", 0.875), (first, "tsmobn", "A", None))
-    out = Path("results/exports/tensorboard/tiny")
-    assert exported(capsys, "tensorboard", "tiny") == (
-        f"wrote 2 runs to {out}; to look at them: tensorboard --logdir {out}"
-    )
-    scores = {"accuracy/source/C": {2: 0.5}, f"accuracy/{tsmobn(plan)}/C": {2: 0.875}}
-    assert curves(out / first) == near(CURVES | scores)
-    assert curves(out / second)["loss/train/mean"] == near({"x": {1: 0.8}})["x"]
-    times = [e.wall_time for e in events(out / first).Scalars("loss/train/A")]
-    assert times == [BEGAN + 4, BEGAN + 10], "rounds of 4 s and 6 s"
-    assert sorted(p.name for p in out.iterdir()) == sorted([MARKER, first, second])
-
-
-def test_the_tab_hparams_compares_runs_by_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
-    """The expected answer is that of TensorBoard's server."""
-    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
-    from tensorboard.context import RequestContext
-    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
-
-    plan = planned("tiny")
-    first, second = trained(plan), trained(plan, ROUNDS[:2], 1)
-    scored(plan, (first, "source", "C", 0.5), (first, "tsmobn", "C", 0.875), (second, "tsmobn", "C", 0.75))
-    exported(capsys, "tensorboard", "tiny", "--to", "board")
-    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory("board").Reload()
-    given = data_provider.MultiplexerDataProvider(multiplexer, "board")
-    backend, request = backend_context.Context(SimpleNamespace(data_provider=given)), api_pb2.ListSessionGroupsRequest()
-    request.allowed_statuses.extend([api_pb2.STATUS_UNKNOWN, api_pb2.STATUS_SUCCESS, api_pb2.STATUS_RUNNING])
-    request.slice_size = 10
-    handler = list_session_groups.Handler(RequestContext(), backend, "", request)
-    groups = {group.sessions[0].name: group for group in handler.run().session_groups}
-    assert sorted(groups) == sorted([first, second])
-    settings = {key: groups[second].hparams[key] for key in ("training.lr", "seed", "bn", "data.synthetic")}
-    assert settings["training.lr"].number_value == 0.25
-    assert settings["seed"].number_value == 1
-    assert (settings["bn"].string_value, settings["data.synthetic"].string_value) == ("aggregated", "false")
-    values = {m.name.tag: m.value for m in groups[first].metric_values}
-    assert values == {"accuracy/source/C": 0.5, f"accuracy/{tsmobn(plan)}/C": 0.875}
-
-
-def test_without_scores_the_rounds_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(planned("tiny"))
-    exported(capsys, "tensorboard", "tiny", "--to", "board")
-    assert curves(Path("board", run)) == near(CURVES)
-
-
-def test_exporting_to_a_folder_again_replaces_what_was_there(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = planned("tiny")
-    first, second = trained(plan), trained(plan, number=1)
-    exported(capsys, "tensorboard", "tiny", "--to", "board")
-    for name in TRAINED:
-        (PATHS.run(second) / name).unlink()
-    scored(plan, (first, "source", "C", 0.5))
-    said = exported(capsys, "tensorboard", "tiny", "--to", "board")
-    assert said.splitlines()[1] == "left out 1 of 2 runs, which are not trained; see fedshift status"
-    assert sorted(p.name for p in Path("board").iterdir()) == sorted([MARKER, first])
-    assert curves(Path("board", first)) == near(CURVES | {"accuracy/source/C": {2: 0.5}})
-    assert [p.name for p in Path().iterdir() if "tmp" in p.name] == []
-
-
-@pytest.mark.parametrize("foreign", ["thesis.tex", "RUN/notes.txt", "fedshift-export.json/x"])
-def test_a_folder_that_holds_anything_else_is_left_as_it_is(foreign: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(planned("tiny"))
-    if "RUN" in foreign:
-        exported(capsys, "tensorboard", "tiny", "--to", "board")
-    mine = Path("board", foreign.replace("RUN", run))
-    write_text(mine, "years of work")
-    before = sorted(Path("board").rglob("*"))
-    assert refused(capsys, "tensorboard", "tiny", "--to", "board").startswith("board")
-    assert mine.read_text() == "years of work"
-    assert sorted(Path("board").rglob("*")) == before
-
-
-def test_a_file_in_the_place_of_the_folder_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    trained(planned("tiny"))
-    Path("board").write_text("years of work")
-    refused(capsys, "tensorboard", "tiny", "--to", "board")
-    assert Path("board").read_text() == "years of work"
-
-
-def test_a_link_to_a_folder_stays_a_link(capsys: pytest.CaptureFixture[str]) -> None:
-    run = trained(planned("tiny"))
-    Path("disk").mkdir()
-    Path("board").symlink_to("disk")
-    for _ in range(2):
-        exported(capsys, "tensorboard", "tiny", "--to", "board")
-    assert Path("board").is_symlink()
-    assert curves(Path("disk", run)) == near(CURVES)
-
-
-# ---- MLflow
 
 
 def client(uri: str) -> MlflowClient:
@@ -331,6 +215,12 @@ def test_mlflow_has_all_rounds_scores_and_settings(uri: str, capsys: pytest.Capt
 def flat(spec: dict[str, Any]) -> list[str]:
     """Return the settings of a spec, flattened independently."""
     return [name for key, v in spec.items() for name in (flat(v) if isinstance(v, dict) else [key])]
+
+
+def test_without_scores_the_rounds_are_told(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(planned("rounds"))
+    exported(capsys, "mlflow", "rounds", "--to", uri)
+    assert series(uri, logged(uri, "rounds")[run]) == {tag: pytest.approx(values) for tag, values in CURVES.items()}
 
 
 def test_mlflow_has_each_run_once(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -388,11 +278,9 @@ import logging, sys
 from fedshift import cli
 assert cli.main(["export", "mlflow", "alone", "--to", {uri!r}]) == 0
 print("torch" in sys.modules, logging.root.manager.disable, logging.root.handlers, logging.root.level)
-import fedshift.export.tensorboard
-print("torch" in sys.modules, "tensorboard" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
-    assert done.stdout == f"False 0 [] {logging.WARNING}\nFalse False\n"
+    assert done.stdout == f"False 0 [] {logging.WARNING}\n"
     work = "study alone: exporting rounds and scores ..."
     assert done.stderr == f"{work}\nlogged 1 runs to the experiment fedshift/alone of {uri}{LEFT}\n"
     assert sorted(p.name for p in Path().iterdir()) == ["config", "results"], "no mlruns, no mlflow.db"
@@ -412,7 +300,7 @@ def test_mlflow_is_quiet_for_a_while(capsys: pytest.CaptureFixture[str], caplog:
 def test_more_rounds_and_settings_than_a_server_takes_at_once_are_logged(uri: str) -> None:
     """MLflow takes 1000 values and 100 parameters in one request."""
     losses = {number: 1 / number for number in range(1, 1201)}
-    account = told.Account(
+    account = tracker.Account(
         id="many",
         settings={f"setting{k}": k for k in range(120)},
         rounds=tuple(("loss", number, value) for number, value in losses.items()),
@@ -489,9 +377,6 @@ def test_an_experiment_that_was_deleted_is_not_brought_back(uri: str, capsys: py
     assert said == "experiment fedshift/deleted: was deleted in MLflow; restore it there, or remove it for good"
 
 
-# ---- what both trackers get
-
-
 def test_sites_with_any_name_are_kept_apart(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["a_b", "a/b", "a:b", "mean", "..", "<i>", "Zürich", "", "x" * 300]
     plan = planned("names", tuple(names))
@@ -502,63 +387,55 @@ def test_sites_with_any_name_are_kept_apart(uri: str, capsys: pytest.CaptureFixt
     tags = [s if s in ("a_b", "Zürich") else marked(s, c) for s, c in zip(names, clean, strict=True)]
     wanted: Series = {f"loss/train/{tag}": {1: float(n)} for n, tag in enumerate(tags)}
     wanted |= {"loss/train/mean": {1: 4.0}, "accuracy/source/a_b": {2: 0.5}, f"accuracy/source/{tags[1]}": {2: 0.25}}
-    exported(capsys, "tensorboard", "names")
     exported(capsys, "mlflow", "names", "--to", uri)
-    for found in (curves(Path("results/exports/tensorboard/names", run)), series(uri, logged(uri, "names")[run])):
-        assert {tag: found[tag] for tag in wanted} == near(wanted)
-        assert len([tag for tag in found if tag.startswith("loss/")]) == len(names) + 1
+    found = series(uri, logged(uri, "names")[run])
+    assert {tag: found[tag] for tag in wanted} == wanted
+    assert len([tag for tag in found if tag.startswith("loss/")]) == len(names) + 1
 
 
 def test_a_name_that_looks_like_a_changed_one_is_changed_too() -> None:
-    assert told.word(told.word("a/b")) != told.word("a/b")
-    assert told.word("centre-1") == "centre-1"
+    assert tracker.word(tracker.word("a/b")) != tracker.word("a/b")
+    assert tracker.word("centre-1") == "centre-1"
 
 
 def test_drawn_images_are_named_as_such(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = STUDY.replace("name: own_images, table: own.csv, size: 8", "name: camelyon17")
     run = trained(planned("drawn", text=text))
     exported(capsys, "mlflow", "drawn", "--to", uri)
-    exported(capsys, "tensorboard", "drawn", "--to", "board")
     found = logged(uri, "drawn")[run]
     assert found.info.run_name == f"{run}-synthetic"
     assert (found.data.tags["synthetic"], found.data.params["data.synthetic"]) == ("true", "true")
-    assert curves(Path("board", f"{run}-synthetic")) == near(CURVES)
-    assert (
-        b"- synthetic: true\n"
-        in events(Path("board", f"{run}-synthetic")).Tensors("facts/text_summary")[0].tensor_proto.string_val[0]
-    )
 
 
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize("format", ["mlflow", "tensorboard"])
-def test_a_study_without_a_whole_run_is_refused(format: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_without_a_whole_run_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(planned("tiny"))
     (PATHS.run(run) / name).unlink()
-    assert refused(capsys, format, "tiny") == (
+    assert refused(capsys, "mlflow", "tiny") == (
         "study tiny: no run is trained: there is nothing to export; train: fedshift run tiny"
     )
     assert not Path("results/exports").exists()
 
 
 @pytest.mark.parametrize("changes", [{"started": "yesterday"}, {"started": None}, {"best_round": None}])
-def test_a_manifest_that_is_none_gets_one_line(changes: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manifest_that_is_none_gets_one_line(
+    changes: dict[str, Any], uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = trained(planned("tiny"), **changes)
-    assert refused(capsys, "tensorboard", "tiny").startswith(f"results/runs/{run}/manifest.json: is not a manifest")
-    assert list(Path("results/exports/tensorboard").iterdir()) == [], "nothing half written"
+    said = refused(capsys, "mlflow", "tiny", "--to", uri)
+    assert said.startswith(f"results/runs/{run}/manifest.json: is not a manifest")
 
 
-@pytest.mark.parametrize(
-    ("format", "package"), [("mlflow", "mlflow"), ("mlflow", "sqlalchemy"), ("tensorboard", "tensorboard")]
-)
+@pytest.mark.parametrize("package", ["mlflow", "sqlalchemy"])
 def test_a_package_that_is_missing_gets_one_line(
-    format: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a clone the packages have an environment of their own."""
     trained(planned("tiny"))
     monkeypatch.setitem(sys.modules, package, None)
-    problem = f"export to {format}: needs packages that are not installed ({package})"
+    problem = f"export to mlflow: needs packages that are not installed ({package})"
     make = "call make exports in the clone, and .venv-exports/bin/python -m fedshift in place of fedshift"
-    assert refused(capsys, format, "tiny") == f"{problem}; {make}"
+    assert refused(capsys, "mlflow", "tiny") == f"{problem}; {make}"
     monkeypatch.setattr(shipped, "SHIPPED", shipped.INSIDE)
-    assert refused(capsys, format, "tiny") == f"{problem}; pip install 'fedshift[{format}]'"
+    assert refused(capsys, "mlflow", "tiny") == f"{problem}; pip install 'fedshift[mlflow]'"
     assert not Path("results/exports").exists()

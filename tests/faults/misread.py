@@ -293,7 +293,7 @@ class Campaign:
         predict, apply = ["predict", of, run, job], ["apply", run, "images", "--out", "applied"]
         partition, score = ["partition", of, part], ["score", of]
         bundle, accept = ["bundle", run, "--out", "bundled"], ["accept", of, "--reason", "none"]
-        export = ["export", "tensorboard", of, "--to", "exported"]
+        export = ["export", "mlflow", of, "--to", "sqlite:///exported.db"]
         runs = paths.run_files(run)
         figure = ["figure", of, "sites"]
         return {

@@ -189,7 +189,7 @@ def test_what_exports_and_the_site_need_is_beside_the_environment_and_not_in_it(
     assert default.keys() & exports.keys() == set()
     assert default.keys() & flower.keys() == {"certifi", "rich"}  # of which Flower wants other versions
     assert default.keys() & docs.keys() == {"colorama"}  # which the default one has on Windows alone
-    assert {"mlflow-skinny", "pytorch-ignite", "tensorboard"} <= exports.keys()
+    assert {"mlflow-skinny", "pytorch-ignite"} <= exports.keys()
     assert {"mkdocs", "mkdocs-material", "mkdocstrings-python"} <= docs.keys()
     assert "flwr" in flower
 

@@ -15,7 +15,7 @@ from fedshift import study
 SOURCES = Path(__file__).parents[2] / "src"
 HEAVY = {
     *("torch", "torchvision", "monai", "wilds", "pandas", "scipy", "scipy.stats", "sklearn", "matplotlib"),
-    *("pyarrow", "mlflow", "ignite", "tensorboard", "snakemake", "jinja2", "torch._dynamo", "pydicom", "nibabel"),
+    *("pyarrow", "mlflow", "ignite", "snakemake", "jinja2", "torch._dynamo", "pydicom", "nibabel"),
 }
 """Modules that take a tenth of a second and more to import; `torch._dynamo` is PyTorch's compiler."""
 TABLES = {"pandas", "pyarrow"}

@@ -23,8 +23,6 @@ from ..study.settings import scale_of
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-TRACKERS = ("mlflow", "tensorboard")
-"""Formats that a study can be exported to."""
 HELP = {
     "study": "name of a study, or path to its YAML file",
     "id": "id of the raw data, dataset, partition or run; fedshift check --ids lists them",
@@ -37,7 +35,7 @@ HELP = {
     "other": "the study or folder that the first is compared with",
 }
 """Help of the positional arguments that several commands share."""
-CHOICES = {"format": TRACKERS}
+CHOICES = {"format": ("mlflow",)}
 DIRECTORY = "work in this folder, from which all paths then count (default: the current folder)"
 """Help of the option `--directory`."""
 SET = "a key of the study and another value for it, such as training.lr=0.01 or seeds=[0]; may be repeated"

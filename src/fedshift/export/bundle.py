@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..core.errors import UserError
+from ..io.disk import atomic_folder
+from ..io.identity import require_own
 from ..io.paths import RunFiles
 from ..io.text import write_json, write_text
 from ..jobs.apply import require_network
 from ..jobs.image_files import ImageFiles
 from ..jobs.predict import Network, load_run
 from ..nn.blend import Blended
-from .own_folder import own_folder, without_places
+from . import without_places
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +40,22 @@ SIGNS = ("$", "%", "@")
 """The first characters of texts that MONAI does not take for text."""
 RELATIVE = re.compile(r"([@%])(?=#|::)")
 """References that MONAI resolves inside a text."""
+MARKER = "fedshift-export.json"
+"""File that lists the files of an export: the next export may replace these."""
 FILES = "--meta_file configs/metadata.json --config_file configs/inference.json"
+
+
+@contextmanager
+def own_folder(out: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which then replaces an earlier export in `out`; nothing changes after an error.
+
+    Raises UserError where `out` holds anything that an earlier export did not write there.
+    """
+    require_own(out, MARKER, "--out")
+    with atomic_folder(out.resolve()) as new:
+        yield new
+        written = sorted(path.relative_to(new).as_posix() for path in new.rglob("*"))
+        write_json(new / MARKER, {"files": written})
 
 
 def export(folder: Path, inference: Inference, out: Path) -> Path:
@@ -64,7 +82,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
         raise UserError(RunFiles(folder).model, f"its tensor {wrong[0]!r} holds NaN or infinity", "train it anew")
     # A bundle is passed on: paths of this machine stay out of it.
     public = without_places(run)
-    with own_folder(out, "--out") as new:
+    with own_folder(out) as new:
         for name in ("configs", "docs", "models"):
             (new / name).mkdir()
         state = {name: value.contiguous() for name, value in model.state_dict().items()}
