@@ -319,7 +319,7 @@ def test_a_parameter_is_cut_to_what_mlflow_takes(
     uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(planned("small"))
-    monkeypatch.setattr(tracker, "LONGEST", 9)
+    monkeypatch.setattr(tracker, "LONGEST_PARAMETER", 9)
     exported(capsys, "mlflow", "small", "--to", uri)
     found = logged(uri, "small")[run]
     assert series(uri, found) == {tag: pytest.approx(values) for tag, values in CURVES.items()}
