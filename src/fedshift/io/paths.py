@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .result_tables import SUMMARISED
 from .shipped import SHIPPED
@@ -62,33 +63,32 @@ class _Files:
     folder: Path
 
 
+class _Name(property):
+    """The path of a file with one name in a folder, and what the file holds."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(lambda files: files.folder / name)
+        self.__doc__ = doc
+
+    if TYPE_CHECKING:
+
+        def __get__(self, files: Any, owner: type | None = None) -> Path: ...
+
+
 class DataFiles(_Files):
     """Files of a prepared dataset. `fedshift prepare` writes all of them at once."""
 
-    @property
-    def images(self) -> Path:
-        """All images as one array that can be memory-mapped."""
-        return self.folder / "images.npy"
-
-    @property
-    def masks(self) -> Path:
-        """The masks of all images as one array, in a dataset that is prepared for segmentation."""
-        return self.folder / "masks.npy"
-
-    @property
-    def samples(self) -> Path:
-        """The table of samples: a row for each image, with its site, label, patient and, where known, base."""
-        return self.folder / "samples.parquet"
-
-    @property
-    def pixels(self) -> Path:
-        """The table of the fingerprints of all prepared images, which tells copies: columns sample and pixels."""
-        return self.folder / "pixels.parquet"
-
-    @property
-    def card(self) -> Path:
-        """The data card: source, licence, sizes, classes and checksums."""
-        return self.folder / "card.json"
+    images = _Name("images.npy", "All images as one array that can be memory-mapped.")
+    masks = _Name("masks.npy", "The masks of all images as one array, in a dataset that is prepared for segmentation.")
+    samples = _Name(
+        "samples.parquet",
+        "The table of samples: a row for each image, with its site, label, patient and, where known, base.",
+    )
+    pixels = _Name(
+        "pixels.parquet",
+        "The table of the fingerprints of all prepared images, which tells copies: columns sample and pixels.",
+    )
+    card = _Name("card.json", "The data card: source, licence, sizes, classes and checksums.")
 
     @property
     def written(self) -> tuple[Path, ...]:
@@ -99,55 +99,29 @@ class DataFiles(_Files):
 class RunFiles(_Files):
     """Files of one run. `fedshift train` writes them, except for the predictions."""
 
-    @property
-    def spec(self) -> Path:
-        """All settings of the run, defaults included."""
-        return self.folder / "spec.json"
-
-    @property
-    def model(self) -> Path:
-        """Tensors of the global network."""
-        return self.folder / "model.safetensors"
-
-    @property
-    def clients(self) -> Path:
-        """Tensors that stay at the clients, by client."""
-        return self.folder / "clients.safetensors"
-
-    @property
-    def rounds(self) -> Path:
-        """The table of rounds: losses, accuracies, floats moved and seconds, by site and split."""
-        return self.folder / "rounds.parquet"
-
-    @property
-    def manifest(self) -> Path:
-        """The provenance of the run: versions, digests, machine, seconds and the selected round. Written last."""
-        return self.folder / "manifest.json"
+    spec = _Name("spec.json", "All settings of the run, defaults included.")
+    model = _Name("model.safetensors", "Tensors of the global network.")
+    clients = _Name("clients.safetensors", "Tensors that stay at the clients, by client.")
+    rounds = _Name(
+        "rounds.parquet", "The table of rounds: losses, accuracies, floats moved and seconds, by site and split."
+    )
+    manifest = _Name(
+        "manifest.json",
+        "The provenance of the run: versions, digests, machine, seconds and the selected round. Written last.",
+    )
 
     @property
     def trained(self) -> tuple[Path, ...]:
         """All files of a finished training: the outputs of the workflow's rule `train`."""
         return self.spec, self.model, self.clients, self.rounds, self.manifest
 
-    @property
-    def round_log(self) -> Path:
-        """One JSON line for each round, appended while the training goes on."""
-        return self.folder / "rounds.jsonl"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The folder of the checkpoint, which is removed when the training has ended."""
-        return self.folder / "checkpoint"
-
-    @property
-    def state(self) -> Path:
-        """Tensors of the federation after the last round that was kept: what a stopped training goes on from."""
-        return self.checkpoint / "state.safetensors"
-
-    @property
-    def lock(self) -> Path:
-        """The file that a training keeps locked while it is at work."""
-        return self.checkpoint / "lock"
+    round_log = _Name("rounds.jsonl", "One JSON line for each round, appended while the training goes on.")
+    checkpoint = _Name("checkpoint", "The folder of the checkpoint, which is removed when the training has ended.")
+    state = _Name(
+        "checkpoint/state.safetensors",
+        "Tensors of the federation after the last round that was kept: what a stopped training goes on from.",
+    )
+    lock = _Name("checkpoint/lock", "The file that a training keeps locked while it is at work.")
 
     def predictions(self, sweep: str) -> Path:
         """Return the table of predictions of test and validation images by a sweep of inferences."""
@@ -162,40 +136,23 @@ class RunFiles(_Files):
 class StudyFiles(_Files):
     """Files of one study at one scale: tables for programs, and figures and tables for people."""
 
-    @property
-    def scores(self) -> Path:
-        """Every score: a row for each run, inference, site and metric. Written by `fedshift score`."""
-        return self.folder / "scores.csv"
-
-    @property
-    def missing(self) -> Path:
-        """The runs and inferences that have no predictions, with the reason. Written by `fedshift score`."""
-        return self.folder / "missing.json"
-
-    @property
-    def ledger(self) -> Path:
-        """The traffic of each condition, as measured. Written by `fedshift ledger --write`."""
-        return self.folder / "ledger.csv"
-
-    @property
-    def divergence(self) -> Path:
-        """The divergence of features between sites. Written by `fedshift divergence`."""
-        return self.folder / "divergence.csv"
-
-    @property
-    def summary(self) -> Path:
-        """Means, deviations and intervals over seeds. Written by `fedshift report`."""
-        return self.folder / "summary.csv"
-
-    @property
-    def numbers(self) -> Path:
-        """Every mean, difference and slope with its intervals, in one table. Written by `fedshift report`."""
-        return self.folder / "numbers.parquet"
-
-    @property
-    def headline(self) -> Path:
-        """The outcome in a few numbers, for the index of all studies. Written by `fedshift report`."""
-        return self.folder / "headline.json"
+    scores = _Name(
+        "scores.csv", "Every score: a row for each run, inference, site and metric. Written by `fedshift score`."
+    )
+    missing = _Name(
+        "missing.json",
+        "The runs and inferences that have no predictions, with the reason. Written by `fedshift score`.",
+    )
+    ledger = _Name("ledger.csv", "The traffic of each condition, as measured. Written by `fedshift ledger --write`.")
+    divergence = _Name("divergence.csv", "The divergence of features between sites. Written by `fedshift divergence`.")
+    summary = _Name("summary.csv", "Means, deviations and intervals over seeds. Written by `fedshift report`.")
+    numbers = _Name(
+        "numbers.parquet",
+        "Every mean, difference and slope with its intervals, in one table. Written by `fedshift report`.",
+    )
+    headline = _Name(
+        "headline.json", "The outcome in a few numbers, for the index of all studies. Written by `fedshift report`."
+    )
 
     def result(self, name: str) -> Path:
         """Return the file of a table of numbers by its name in `result_tables`."""
@@ -216,10 +173,7 @@ class StudyFiles(_Files):
         """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift report`."""
         return self.folder / "tables" / f"{name}.{form}"
 
-    @property
-    def figures(self) -> Path:
-        """The folder of the figures. Written by `fedshift report`."""
-        return self.folder / "figures"
+    figures = _Name("figures", "The folder of the figures. Written by `fedshift report`.")
 
     def figure(self, name: str) -> Path:
         """Return the SVG file of a figure. Written by `fedshift report`, and by `fedshift figure` alone."""
