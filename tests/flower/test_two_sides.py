@@ -33,7 +33,7 @@ from fedshift.flower.wire import FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.disclosure import leaves
 from fedshift.hospitals.hospital import Hospital
-from fedshift.jobs.run_specification import specification
+from fedshift.jobs.train import specification
 
 
 def hospital(root: Path, site: str, **settings: Any) -> Hospital:

@@ -20,7 +20,7 @@ from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths, RunFiles
 from fedshift.jobs import run_files
-from fedshift.jobs.run_specification import specification
+from fedshift.jobs.train import specification
 from fedshift.study.run import Run
 
 Lost = Collection[tuple[str, int, str]]

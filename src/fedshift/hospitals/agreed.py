@@ -12,7 +12,7 @@ from ..datasets.own_images import OwnImages
 from ..engine.message_forms import MessageForms
 from ..engine.rehearsal import rehearsed
 from ..jobs.accept import train_code
-from ..jobs.run_specification import specification
+from ..jobs.train import specification
 from ..transforms import shape_after
 
 if TYPE_CHECKING:

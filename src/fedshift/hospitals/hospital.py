@@ -29,7 +29,7 @@ from ..jobs.devices import take_device
 from ..jobs.predict import predict
 from ..jobs.prepare import obtain, prepare
 from ..jobs.run_images import RunImages
-from ..jobs.run_specification import specification
+from ..jobs.train import specification
 from ..study.plan import Plan
 from ..study.run import Run
 from . import agreed

@@ -22,7 +22,7 @@ from ..io.paths import Paths, RunFiles
 from ..jobs import run_files
 from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog
-from ..jobs.run_specification import specification
+from ..jobs.train import specification
 from . import agreed
 from .rows import opened_rows, write_rows
 

@@ -24,7 +24,7 @@ from .prepare import obtain, prepare
 from .round_log import read_rounds
 from .run_files import read_log, shared_state
 from .run_images import RunImages
-from .run_specification import specification
+from .train import specification
 
 if TYPE_CHECKING:
     from ..study.run import Run

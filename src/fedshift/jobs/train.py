@@ -20,16 +20,18 @@ from ..data.samples import MappedSamples
 from ..engine.federation import Federation
 from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
+from ..engine.specification import Specification
 from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
+from ..models import initialise
+from ..transforms import shape_after
 from . import provenance
 from .accept import Ledger
 from .devices import take_device
 from .round_log import RoundLog, Row
 from .run_files import write_run
 from .run_images import RunImages
-from .run_specification import specification
 from .store import Kept
 
 if TYPE_CHECKING:
@@ -40,6 +42,24 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
     Sites = dict[str, MappedSamples]
+
+
+def specification(run: Run, shape: tuple[int, ...]) -> Specification:
+    """Return what site and server must agree on in a run.
+
+    `shape` is that of stored samples: (channels, height, width), or (features,).
+    """
+    model = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
+    return Specification.open(
+        model,
+        algorithm=run.algorithm,
+        bn=run.bn,
+        addon=run.addon,
+        training=run.training,
+        seed=run.seed,
+        task=run.data.task,
+    )
+
 
 CHEAP = 0.5
 """Longest time in seconds that a checkpoint may take if one is written after every round."""

@@ -26,7 +26,7 @@ from ..engine.federation import Federation
 from ..io.paths import Paths
 from ..jobs.devices import take_device
 from ..jobs.provenance import name_of
-from ..jobs.run_specification import specification
+from ..jobs.train import specification
 from ..transforms import shape_after
 from .plan import Need
 

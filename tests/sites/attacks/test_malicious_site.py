@@ -24,7 +24,7 @@ from fedshift.engine.message_forms import MessageForms
 from fedshift.engine.transport import Fault, Message, packed, unpacked
 from fedshift.hospitals import agreed
 from fedshift.hospitals.rows import opened_rows
-from fedshift.jobs.run_specification import specification
+from fedshift.jobs.train import specification
 from fedshift.study.run import Run
 
 ATTACKER = "north"
