@@ -30,8 +30,8 @@ from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset
 from fedshift.metrics import Metric
+from fedshift.study.analysis_plan import Threshold
 from fedshift.study.plan import Plan, Study
-from fedshift.study.threshold import Threshold
 
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 BEGIN, END = "<!-- Coverage begins: make coverage writes it -->\n", "<!-- Coverage ends -->"

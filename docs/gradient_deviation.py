@@ -21,7 +21,7 @@ import numpy as np
 
 from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
-from fedshift.datasets import _mnist
+from fedshift.datasets import _digit_files
 from fedshift.figures.gradient_deviation import WAYS, descend, network
 
 OUT = Path(__file__).parent / "reproductions" / "fedtan-theorem1-mnist" / "seeds.csv"
@@ -43,7 +43,7 @@ def batches(x: np.ndarray, y: np.ndarray, seed: int) -> Iterator[Round]:
 
 def main(mirror: Path) -> None:
     """Write deviation and loss of each method and seed, from MNIST's files in `mirror`."""
-    x, y = _mnist.pair(mirror, _mnist.TRAIN)
+    x, y = _digit_files.pair(mirror, _digit_files.TRAIN)
     lines = []
     for seed in range(SEEDS):
         for way in WAYS:

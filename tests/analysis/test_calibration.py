@@ -71,7 +71,7 @@ def test_extreme_probabilities_are_clipped() -> None:
 
 def test_brier_score_and_log_loss_of_the_same_data() -> None:
     """These are the study's metrics, and the loss that the fits minimise."""
-    from fedshift.metrics.brier import Brier
+    from fedshift.metrics._classes import Brier
 
     brier = Brier().value(Y.astype(int), np.stack([1 - P, P], 1))
     assert brier == close(0.1814583333, abs=1e-6)

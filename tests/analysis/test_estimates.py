@@ -24,7 +24,7 @@ from fedshift.analysis.estimates import (
 )
 from fedshift.core.rng import stream
 from fedshift.metrics import placements
-from fedshift.metrics.accuracy import Accuracy
+from fedshift.metrics._classes import Accuracy
 from fedshift.metrics.auc import AUC
 
 HERE = ("data", "site")

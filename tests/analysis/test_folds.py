@@ -17,13 +17,9 @@ from sklearn.metrics import average_precision_score
 from fedshift.analysis import estimates, folds
 from fedshift.core.rng import stream
 from fedshift.metrics import Metric
-from fedshift.metrics.accuracy import Accuracy
+from fedshift.metrics._classes import ECE, Accuracy, BalancedAccuracy, Brier, Sensitivity
 from fedshift.metrics.ap import AP
 from fedshift.metrics.auc import AUC
-from fedshift.metrics.balanced_accuracy import BalancedAccuracy
-from fedshift.metrics.brier import Brier
-from fedshift.metrics.ece import ECE
-from fedshift.metrics.sensitivity import Sensitivity
 from fedshift.study.plan import Run
 
 RNG = np.random.default_rng(5)

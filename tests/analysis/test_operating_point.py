@@ -25,9 +25,9 @@ from fedshift.core.registry import validated
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.report import summary
+from fedshift.study.analysis_plan import Threshold
 from fedshift.study.declaration import Study
 from fedshift.study.plan import Plan
-from fedshift.study.threshold import Threshold
 
 AT_HOME = np.array([0] * 10 + [1] * 5) == 1
 HOME = np.array([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.45, 0.55, 0.7, 0.4, 0.5, 0.6, 0.8, 0.9])

@@ -16,7 +16,7 @@ from fedshift import study
 from fedshift.cli import parser as cli
 from fedshift.cli.projects import arguments
 from fedshift.io.shipped import SHIPPED, SNAKEFILE, has_workflow, workflow_of
-from fedshift.study.settings import DEFAULTS
+from fedshift.study.calls import DEFAULTS
 
 FILES = {"Snakefile", ".gitignore", "config/config.yaml", "config/studies/my-study.yaml", "plugins/README.md"} | {
     "profiles/default/config.yaml"

@@ -179,7 +179,7 @@ def test_a_class_is_named_by_its_path(folder: Path) -> None:
         ("fedshift.metrics.auc:Auc", "fedshift.metrics.auc has no 'Auc'"),
         ("json:JSONDecoder", "'json:JSONDecoder' is another class, and no plug-in of the kind algorithm"),
         ("fedshift.models.mlp:Mlp", "fedshift.models.mlp has no 'Mlp'"),
-        ("fedshift.metrics.accuracy:Accuracy", "is a plug-in of the kind metric, and no plug-in of the kind algorithm"),
+        ("fedshift.metrics._classes:Accuracy", "is a plug-in of the kind metric, and no plug-in of the kind algorithm"),
         (":Half", "is not the path of a class; write module:Class"),
         ("lab:", "is not the path of a class; write module:Class"),
         ("../lab:Half", "is not the path of a class; write module:Class"),

@@ -20,10 +20,9 @@ from file_server import FileServer, serving
 from PIL import Image
 
 from fedshift.core.errors import UserError, UserErrors
-from fedshift.datasets import _camelyon17_copy as copy
+from fedshift.datasets import _camelyon17 as copy
 from fedshift.datasets import camelyon17
-from fedshift.datasets._camelyon17 import COLUMNS, FOLDER, RELEASE, WILDS, Counts, faults, patch_file
-from fedshift.datasets._camelyon17_copy import Split
+from fedshift.datasets._camelyon17 import COLUMNS, FOLDER, RELEASE, WILDS, Counts, Split, faults, patch_file
 from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.io import download
 from fedshift.io.download import Source
@@ -109,7 +108,7 @@ def archive(images: dict[int, bytes], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camelyon17, "WILDS", COUNTS)
-    monkeypatch.setattr(copy, "SPLITS", SPLITS)
+    monkeypatch.setattr(camelyon17, "SPLITS", SPLITS)
     monkeypatch.setattr(download, "BACKOFF", 0)
     monkeypatch.setattr(copy, "SIZE", 10_000)
     monkeypatch.setattr(camelyon17, "SIZE", 10_000)
@@ -338,6 +337,6 @@ def test_the_published_counts_add_up() -> None:
 
 def test_the_whole_copy_has_21_shards_of_one_revision() -> None:
     wanted = {"train": 14, "validation": 3, "test": 4}
-    real = copy.sources({name: Split(number, 0) for name, number in wanted.items()})
+    real = copy.shards({name: Split(number, 0) for name, number in wanted.items()})
     assert len({source.filename for source in real}) == 21
     assert all(f"/resolve/{copy.HUB.revision}/data/" in str(source.url) for source in real)

@@ -13,7 +13,7 @@ import pytest
 from fedshift import UserError
 from fedshift.core.registry import build
 from fedshift.data.prepared import Prepared
-from fedshift.datasets._divide import divide
+from fedshift.datasets._divided import divide
 from fedshift.datasets.cifar100 import NAMES, Cifar100
 from fedshift.io.download import Source
 from fedshift.jobs import prepare

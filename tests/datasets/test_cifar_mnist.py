@@ -23,7 +23,7 @@ from fedshift.core.registry import build
 from fedshift.data.partition import Partition, Split
 from fedshift.data.prepared import Prepared
 from fedshift.datasets import Dataset
-from fedshift.datasets._divide import divide
+from fedshift.datasets._divided import divide
 from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.datasets.cifar10 import Cifar10
 from fedshift.datasets.mnist import Mnist

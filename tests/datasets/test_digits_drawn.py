@@ -11,7 +11,7 @@ from torchvision.datasets import USPS
 
 from fedshift import UserError
 from fedshift.data.partition import Limit, Partition, Split
-from fedshift.datasets import Opened, _morpho_files
+from fedshift.datasets import Opened, _morpho
 from fedshift.datasets._digit_drawing import on_background, synth_digit
 from fedshift.datasets._digit_sites import SITES
 from fedshift.datasets.digits_five import DigitsFive
@@ -66,7 +66,7 @@ def test_morpho_mnist_comes_from_the_mirror_too(tmp_path: Path) -> None:
     opened = dataset.open(raw)
     sizes = {f"{site}{k}": 12 for site in SITES for k in (1, 2)} | {"morpho_global": 20, "morpho_local": 20}
     assert opened.samples["site"].value_counts().to_dict() == sizes
-    alone = _morpho_files.opened(raw / "morpho", "t10k")
+    alone = _morpho.opened(raw / "morpho", "t10k")
     assert opened.samples["sample"].tolist()[-40:] == alone.samples["sample"].tolist()
     np.testing.assert_array_equal(opened.image(len(opened.samples) - 25), alone.image(15))
 

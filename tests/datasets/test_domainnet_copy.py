@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from fedshift.core.errors import UserError, UserErrors
-from fedshift.datasets import _domainnet_copy as copy
+from fedshift.datasets import domainnet10 as copy
 from fedshift.datasets.domainnet10 import NAMES, SITES, DomainNet10
 from fedshift.io.text import read_json
 from fedshift.jobs import prepare

@@ -19,9 +19,9 @@ from fedshift.core.registry import build
 from fedshift.core.rng import stream
 from fedshift.data.partition import Partition, Split
 from fedshift.data.prepared import Prepared
-from fedshift.datasets import _mnist, _morpho_files
-from fedshift.datasets._divide import digit
-from fedshift.datasets._mnist import TEST, pair
+from fedshift.datasets import _digit_files, _morpho
+from fedshift.datasets._digit_drawing import digit
+from fedshift.datasets._digit_files import TEST, read_mnist
 from fedshift.datasets._morpho import NAMES, SCALE, enlarged, perturbed, reduced, skeleton
 from fedshift.datasets.morpho_mnist import MorphoMnist
 from fedshift.jobs import prepare
@@ -234,13 +234,13 @@ def test_settings_that_are_none(settings: dict[str, Any], words: str) -> None:
 @real_data.needs("mnist")
 def test_real_mnist_is_perturbed_from_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first 150 of the test images; each depends on its number alone."""
-    monkeypatch.setattr(_mnist, "pair", lambda raw, part: tuple(a[:150] for a in pair(raw, part)))
+    monkeypatch.setattr(_digit_files, "read_mnist", lambda raw, part: tuple(a[:150] for a in read_mnist(raw, part)))
     dataset = MorphoMnist(morpho="generated")
     assert [s.filename for s in dataset.sources()] == FILES[:2]
     assert "from memory" in dataset.card().caveat
     dataset.download(tmp_path, real_data.FOLDER)
     opened = dataset.open(tmp_path)
-    x, y = pair(real_data.FOLDER / "mnist", TEST)
+    x, y = read_mnist(real_data.FOLDER / "mnist", TEST)
     assert opened.samples["label"].tolist() == 2 * y[:150].tolist()
     ink: dict[str, list[float]] = {name: [] for name in NAMES}
     for i, name in enumerate(opened.samples["sample"].str.rpartition("_")[2]):
@@ -249,6 +249,6 @@ def test_real_mnist_is_perturbed_from_the_mirror(tmp_path: Path, monkeypatch: py
     mean = {name: float(np.mean(values)) for name, values in ink.items()}
     assert mean["thin"] < 0.65 < mean["fractured"] < mean["plain"] == 1 < mean["swollen"] < mean["thick"] < 2.5
     few = tmp_path / "few"
-    _morpho_files.generate(few, x[:9], y[:9], "t10k")
+    _morpho.generate(few, x[:9], y[:9], "t10k")
     for i in range(9):
-        np.testing.assert_array_equal(_morpho_files.opened(few, "t10k").image(i), opened.image(i))
+        np.testing.assert_array_equal(_morpho.opened(few, "t10k").image(i), opened.image(i))

@@ -35,8 +35,7 @@ from fedshift.contract.models import accepted
 from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data import samples as stored
-from fedshift.data.samples import MappedSamples, TensorSamples
-from fedshift.data.site_transforms import at_site, site_statistics
+from fedshift.data.samples import MappedSamples, TensorSamples, at_site, site_statistics
 from fedshift.engine.local_round import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
 from fedshift.engine.read_ahead import read_ahead

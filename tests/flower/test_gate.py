@@ -15,9 +15,9 @@ from flwr.superlink.routers.control.router import router as control
 from flwr.superlink.routers.fleet.router import router as fleet
 from patience import until
 
-from fedshift.flower.gate import CALLS, LARGEST, opened_gate
 from fedshift.flower.keys import Keys, write
 from fedshift.flower.processes import free_port
+from fedshift.flower.superlink import CALLS, LARGEST, opened_gate
 
 
 class Behind:

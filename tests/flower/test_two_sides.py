@@ -31,8 +31,7 @@ from fedshift.engine.transport import Fault, Message, content_of
 from fedshift.flower import keys, processes, superlink, wire
 from fedshift.flower.wire import FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
-from fedshift.hospitals.disclosure import leaves
-from fedshift.hospitals.hospital import Hospital
+from fedshift.hospitals.hospital import Hospital, leaves
 from fedshift.jobs.train import specification
 
 

@@ -13,7 +13,7 @@ from my_study import NAME, STUDY
 
 import fedshift
 from fedshift.core import registry
-from fedshift.metrics.ece import ECE
+from fedshift.metrics._classes import ECE
 
 SLOWER = '''"""An algorithm of the project's own."""
 

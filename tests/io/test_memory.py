@@ -16,7 +16,7 @@ import pytest
 from patience import PATIENCE
 
 from fedshift.core.errors import UserError
-from fedshift.datasets import _arrays, _mask_files, _mnist
+from fedshift.datasets import _base, _digit_files, _mask_files
 from fedshift.io.images import open_scan, read_image
 from fedshift.io.scan import MOST_BYTES, Reading
 from fedshift.io.tables import read_table
@@ -118,7 +118,7 @@ def test_bytes_of_an_array_are_compared_with_its_head(tmp_path: Path, shape: tup
     head = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big", signed=True) for n in shape)
     (tmp_path / "x.gz").write_bytes(bombs.gzipped(head, 1 << 24))
     with pytest.raises(UserError, match=r"x\.gz: has (an array of shape .* and would take|1 bytes for an array)"):
-        _mnist.read(tmp_path / "x.gz", 3)
+        _digit_files.read_idx(tmp_path / "x.gz", 3)
 
 
 def test_an_archive_of_arrays_is_compared_with_its_heads(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_archive_of_arrays_is_compared_with_its_heads(tmp_path: Path) -> None
     longer = b"'shape': (999999999999,), }"
     (tmp_path / "x.npz").write_bytes(content.replace(head + b" " * (len(longer) - len(head)), longer))
     with pytest.raises(UserError, match=r"x\.npz: (not a readable npz file|this npz file does not fit)"):
-        _arrays.read_npz(tmp_path / "x.npz", ["x"], "obtain it again")
+        _base.read_npz(tmp_path / "x.npz", ["x"], "obtain it again")
 
 
 def test_a_table_of_one_value_in_many_rows_is_refused(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ from fedshift.engine.transport import Fault, Message
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json
 from fedshift.jobs import replay
-from fedshift.nvflare.job import StudyController, StudyExecutor
-from fedshift.nvflare.shareables import Settings, message_of, shareable_of
+from fedshift.nvflare.job import Settings, StudyController, StudyExecutor, message_of, shareable_of
 
 
 def through_nvflare(shareable: Any) -> Any:

@@ -18,7 +18,7 @@ from fedshift.core.registry import validated
 from fedshift.papers import hypotheses
 from fedshift.report import hypothesis_section
 from fedshift.report.html import Fold
-from fedshift.study.hypothesis import Hypothesis
+from fedshift.study.analysis_plan import Hypothesis
 from fedshift.study.plan import Run
 
 AVG, PROX = {"algorithm": "fedavg"}, {"algorithm": "fedprox"}

@@ -11,8 +11,7 @@ import pytest
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.papers.cells import Cell, Finder
-from fedshift.study.published import Published
-from fedshift.study.selector import checked, merged
+from fedshift.study.published import Published, checked, merged
 
 RUNS = [
     {"algorithm": ["fedavg", "fedbn", {"name": "fedprox", "mu": 0.01}]},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshift.hospitals.disclosure import SENTENCE
+from fedshift.hospitals.hospital import SENTENCE
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Federations of real sites")[2]

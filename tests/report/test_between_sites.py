@@ -7,7 +7,7 @@ from typing import Any
 
 from scored_study import results_of
 
-from fedshift.hospitals.disclosure import SENTENCE
+from fedshift.hospitals.hospital import SENTENCE
 from fedshift.jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER
 from fedshift.report.between_sites import between_sites
 from fedshift.report.study_report import StudyReport

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from slide_files import square
 
-from fedshift.slides.annotations import Shape
-from fedshift.slides.rasterise import area, inside
+from fedshift.slides.annotations import Shape, area, inside
 
 
 def shape(*rings: list[list[float]]) -> Shape:

@@ -6,7 +6,7 @@ import colorsys
 
 import numpy as np
 
-from fedshift.slides.tissue import otsu, saturation, tissue
+from fedshift.slides.squares import otsu, saturation, tissue
 
 
 def test_saturation_is_that_of_hsv() -> None:

@@ -13,8 +13,7 @@ from fedshift.cli import parser as cli
 from fedshift.cli.projects import arguments
 from fedshift.core.errors import UserError
 from fedshift.planning.call import Call
-from fedshift.study.calls import written
-from fedshift.study.settings import DEFAULTS, complete
+from fedshift.study.calls import DEFAULTS, complete, written
 
 STUDY: dict[str, Any] = {
     "title": "Changed",

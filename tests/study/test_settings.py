@@ -19,8 +19,8 @@ from fedshift.io import shipped
 from fedshift.io.paths import Paths, papers
 from fedshift.io.shipped import SHIPPED
 from fedshift.study import calls
+from fedshift.study.calls import DEFAULTS, complete, require_own_paths, scale_of
 from fedshift.study.published import table_path
-from fedshift.study.settings import DEFAULTS, complete, require_own_paths, scale_of
 
 ROOT = Path(__file__).parents[2]
 OWN: dict[str, Any] = {

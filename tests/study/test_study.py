@@ -17,7 +17,7 @@ from fedshift import study
 from fedshift.cli import main
 from fedshift.core import registry
 from fedshift.core.errors import UserError
-from fedshift.study import declaration, selector
+from fedshift.study import declaration, published
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 
@@ -176,7 +176,7 @@ def test_a_specification_with_an_earlier_name_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["own_images", "manifest"])
 def test_a_selector_takes_an_earlier_name(name: str) -> None:
-    assert selector.checked({"data.dataset.name": name}) == {"data.dataset.name": "own_images"}
+    assert published.checked({"data.dataset.name": name}) == {"data.dataset.name": "own_images"}
 
 
 def test_an_inference_with_settings_of_its_own_has_an_id_of_its_own(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fedshift.contract.invented import made, moment, row
+from fedshift.contract.figures import moment, row
+from fedshift.contract.figures import results_of as made
 
 __all__ = ["made", "moment", "row", "tsmobn"]
 

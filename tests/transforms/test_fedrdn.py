@@ -15,8 +15,7 @@ from fedshift import UserError
 from fedshift.core.registry import build
 from fedshift.core.rng import stream
 from fedshift.data.prepared import read_partition
-from fedshift.data.samples import MappedSamples
-from fedshift.data.site_transforms import at_site, site_statistics
+from fedshift.data.samples import MappedSamples, at_site, site_statistics
 from fedshift.engine.ledger import Traffic
 from fedshift.jobs import train as job
 from fedshift.jobs.apply import apply, chosen

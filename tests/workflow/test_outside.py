@@ -37,7 +37,7 @@ STUDY = {
 }
 METRIC = '''"""A metric of the project."""
 
-from fedshift.metrics.accuracy import Accuracy
+from fedshift.metrics._classes import Accuracy
 
 
 class ShareRight(Accuracy):

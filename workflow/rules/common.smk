@@ -24,7 +24,7 @@ from fedshift.papers.pairs import require
 from fedshift.papers.words import of_ledger
 from fedshift.planning.call import Call, errors_end_the_call, in_words, lift_default_limit, say_last, say_pages
 from fedshift.planning.files import finished, require_own_name
-from fedshift.study import calls, settings
+from fedshift.study import calls
 
 PATHS = Paths()
 INDEX = PATHS.page("index")
@@ -34,8 +34,8 @@ IMPORTED = not workflow.modifier.is_main_snakefile()  # as a module of another w
 
 
 with errors_end_the_call():
-    settings.require_own_paths(workflow)
-    config = settings.complete(config, foreign=IMPORTED)
+    calls.require_own_paths(workflow)
+    config = calls.complete(config, foreign=IMPORTED)
     PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
     for folder in PLUGINS:
         registry.add_folder(folder)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..metrics import Metric
 from ..study.plan import Plan
-from ..study.selector import BASELINE
+from ..study.published import BASELINE
 from . import estimates, folds, reference, score
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition, several

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..study.analysis_plan import Threshold
 from ..study.declaration import Study
-from ..study.threshold import Threshold
 from . import estimates
 from .clusters import Clusters, clusters
 from .conditions import ALL, CONDITION, Condition

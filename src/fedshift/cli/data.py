@@ -17,7 +17,8 @@ from ..core.spelling import plural, quoted
 from ..data.inspection import Inspection, SiteSamples, inspect
 from ..data.prepared import read_samples
 from ..datasets import Dataset
-from ..datasets.own_images import TABLE, further_columns
+from ..datasets._own_rows import further_columns
+from ..datasets.own_images import TABLE, OwnImages
 from ..io.checksums import remembered
 from ..io.download import Source
 from ..io.paths import Paths, memory, one_spelling
@@ -288,10 +289,10 @@ def _patients(number: int) -> str:
 def moved(plan: Plan, paths: Paths) -> Iterator[str]:
     """Yield a hint for each table of own images without results, where one elsewhere with the same rows has some."""
     for key, data in plan.data.items():
-        files = data.dataset.own_files()
-        if TABLE not in files or paths.data(key).exists():
+        dataset = data.dataset
+        if not isinstance(dataset, OwnImages) or dataset.archive or paths.data(key).exists():
             continue
-        rows = digest.of_file(files[TABLE])
+        rows = digest.of_file(dataset.table)
         for card in sorted(paths.data("*").parent.glob(f"*/{paths.data_files(key).card.name}")):
             earlier = read_json(card)["dataset"].get("table")
             elsewhere = earlier is not None and one_spelling(Path(earlier)) != data.dataset.identity().get("table")

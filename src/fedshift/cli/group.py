@@ -17,8 +17,7 @@ from ..io.checksums import record, require
 from ..io.paths import STUDIES
 from ..io.project import configuration
 from ..jobs.devices import write_usage
-from ..study.calls import written
-from ..study.settings import scale_of
+from ..study.calls import scale_of, written
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

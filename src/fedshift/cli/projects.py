@@ -14,7 +14,7 @@ from typing import get_args
 from ..core.console import announce, say
 from ..core.errors import UserError, did_you_mean, require_none
 from ..datasets import Scale
-from ..datasets.own_images import ROLES
+from ..datasets._own_rows import ROLES
 from ..io.disk import atomic_folder, require_writable
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED, workflow_of

@@ -78,8 +78,7 @@ def site(args: argparse.Namespace) -> None:
 
     processes.require_flower()
     from ..flower import supernode
-    from ..hospitals.disclosure import leaves
-    from ..hospitals.hospital import Hospital
+    from ..hospitals.hospital import Hospital, leaves
 
     hospital = Hospital(plan, args.site, args.data, rows=not args.no_rows, offers=args.offers, threads=args.threads)
     ca, key, address = supernode.credentials(args.keys, args.server)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from ..core.plugin import Plugin
-from . import addons, algorithms, datasets, every, figures, inferences, metrics, models, transforms
-from .case import Broken, Case, guarded
+from . import addons, algorithms, datasets, figures, inferences, metrics, models, transforms
+from .case import Broken, Case, guarded, of_every_kind
 
 __all__ = ["Broken", "Case", "cases"]
 
@@ -34,5 +34,5 @@ def cases(cls: type[Plugin]) -> Iterator[Case]:
 
     The plug-in must be one that `registry.discover` finds.
     """
-    for case in (*every.cases(cls), *OF_KIND[cls.kind](cls)):
+    for case in (*of_every_kind(cls), *OF_KIND[cls.kind](cls)):
         yield dataclasses.replace(case, check=partial(guarded, cls, case.check))

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ SETTINGS = {"rounds": 3, "batch_size": 8, "lr": 0.02}
 LAST = SETTINGS | {"local_epochs": 2, "select": "last"}
 """Settings whose result shows what the last round does, of enough steps that clients disagree, as FedExP needs it."""
 WEIGHTED = LAST | {"class_weights": [1.0, 3.0, 0.5]}
-IGNORES_WEIGHTS = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
+WEIGHS = "weights of classes change what it trains, or it refuses them"
 SHORT: dict[str, dict[str, Any]] = {
     "fedtan2": {"exchange_rounds": 2},
     "fedrep": {"head_epochs": 1},
@@ -65,12 +65,14 @@ def cases(cls: Kind) -> Iterator[Case]:
         yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
         yield Case(f"what the policy keeps stays at home: bn {bn}", partial(leaves_at_home, cls, bn))
     if "segmentation" in cls.tasks:
-        yield Case(MASKS, partial(learns_masks, cls))
+        yield Case(MASKS, partial(learns_masks, cls, partial(outlining, cls)))
     yield Case("its loss falls where classes can be told apart", partial(loss_falls, cls))
     yield Case("it differs from its base class", partial(differs, cls, results))
-    yield Case("weights of classes change what it trains, or it refuses them", partial(weighs_classes, cls, results))
+    build = partial(federation, cls, cls.policies[0])
+    yield Case(WEIGHS, partial(weighs_classes, cls, build, lambda: results(usual(cls), cls.policies[0])))
     for field in numeric(cls):
-        yield Case(f"its setting {field} changes results", partial(setting_matters, cls, field, results), advice=True)
+        check = partial(setting_matters, partial(usual, cls), field, results, cls.policies)
+        yield Case(f"its setting {field} changes results", check, advice=True)
 
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
@@ -170,10 +172,10 @@ def outlining(cls: Kind, names: str, addon: Any = None) -> Federation:
     return Federation(specification, sites, validation=sites)
 
 
-def learns_masks(cls: Kind) -> None:
-    """Check that training on masks changes the model and passes `learns`."""
+def learns_masks(cls: type[Algorithm] | type[Addon], build: Callable[[str], Federation]) -> None:
+    """Check that training on masks, as `build` sets it up, changes the model and passes `learns`."""
     with watched(cls):
-        trained = learns(lambda names: outlining(cls, names))
+        trained = learns(build)
     start = outlining_network().state_dict()["0.weight"]
     require(not torch.equal(trained.global_state()["0.weight"], start), "the model does not change")
 
@@ -211,12 +213,16 @@ def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Fede
     require(ratio < 1.5, f"a batch with each image twice has {ratio:.2f} times the loss, {words}")
 
 
-def weighs_classes(cls: Kind, results: Results) -> None:
-    """Check that `training.class_weights` changes a bit; a plug-in whose loss does not use them refuses them."""
-    bn = cls.policies[0]
+def weighs_classes(
+    cls: type[Algorithm] | type[Addon], build: Callable[..., Federation], usually: Callable[[], Networks]
+) -> None:
+    """Check that `training.class_weights` changes a bit; a plug-in whose loss does not use them refuses them.
+
+    `usually` returns the networks that a federation trains to with the settings LAST, without weights.
+    """
     with contextlib.suppress(UserError), watched(cls):
-        weighted = networks(federation(cls, bn, training=WEIGHTED))
-        require(not alike(results(usual(cls), bn), weighted), IGNORES_WEIGHTS)
+        words = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
+        require(not alike(usually(), networks(build(training=WEIGHTED))), words)
 
 
 def resumes_with_a_part(cls: Kind, bn: str) -> None:
@@ -269,16 +275,14 @@ def loss_falls(cls: Kind) -> None:
 
 def differs(cls: Kind, results: Results) -> None:
     """Check that results are not those of the base class, under one BN policy at least."""
-    base = next(parent for parent in cls.__mro__[1:] if parent is Algorithm or _trains_alone(parent))
+    parents = (parent for parent in cls.__mro__[1:] if issubclass(parent, Algorithm))
+    # Helpers that several algorithms share train nothing by themselves.
+    base = next(p for p in parents if p is Algorithm or not p.__module__.rpartition(".")[2].startswith("_"))
     # FedAvg is the base class itself, and another name of an algorithm means the same results.
     if cls.name == "fedavg" or cls.stands_for:
         return
     same = all(alike(results(usual(cls), bn), results(base(), bn)) for bn in cls.policies)
     require(not same, f"it trains to the bits of {base.__name__}: no method of it has an effect")
-
-
-def _trains_alone(parent: type) -> bool:
-    return issubclass(parent, Algorithm) and not parent.__module__.rpartition(".")[2].startswith("_")
 
 
 def networks(federation: Federation) -> Networks:
@@ -292,14 +296,18 @@ def alike(first: Networks, second: Networks) -> bool:
     return not any(differing(*pair) for pair in zip(first, second, strict=True))
 
 
-def setting_matters(cls: Kind, field: str, results: Results) -> None:
-    """Check that a numeric setting is read, or that another value of it changes a bit, under one BN policy at least."""
+def setting_matters(build: Callable[[], Any], field: str, results: Results, policies: Sequence[str]) -> None:
+    """Check that a numeric setting of the plug-in that `build` makes is read, or that another value changes a bit.
+
+    It must do so under one of the BN policies at least.
+    """
+    usual = build()
     tried = False
     read = set[str]()
-    for plugin in variants(usual(cls)):
-        for changed, bn in itertools.product([*others(plugin, field)], cls.policies):
+    for plugin in variants(usual):
+        for changed, bn in itertools.product([*others(plugin, field)], policies):
             # Some values of a setting need another training.
-            with contextlib.suppress(UserError), reading(cls, read):
+            with contextlib.suppress(UserError), reading(type(usual), read):
                 if not alike(results(plugin, bn), results(changed, bn)):
                     return
                 tried = True

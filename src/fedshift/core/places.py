@@ -52,22 +52,27 @@ def built_in(kind: str) -> Iterator[Found]:
 
     Raises RuntimeError for a module that does not hold exactly one.
     """
-    return (built_in_file(kind, name) for name in built_in_names(kind))
+    return (built_in_file(kind, name) for name in built_in_modules(kind))
 
 
 @functools.cache
-def built_in_names(kind: str) -> list[str]:
-    """Return the names of the plug-ins of a kind in this package, in order, without importing one."""
+def built_in_modules(kind: str) -> dict[str, str]:
+    """Return the module of each plug-in of a kind in this package, by its name, in order, without importing one.
+
+    It has the plug-in's name, or is the one that SHARED_FILES of the package names.
+    """
     package = importlib.import_module(f"{digest.PACKAGE}.{kind}s")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_"))
+    own = {m.name: m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")}
+    files = own | getattr(package, "SHARED_FILES", {})
+    return {name: f"{package.__name__}.{files[name]}" for name in sorted(files)}
 
 
 def built_in_file(kind: str, name: str) -> Found:
-    """Return the plug-in in one file of this package. Raises RuntimeError if it does not hold exactly one."""
-    module = importlib.import_module(f"{digest.PACKAGE}.{kind}s.{name}")
-    classes = [cls for cls in _plugins(module) if cls.kind == kind]
+    """Return the plug-in of a name in this package. Raises RuntimeError if its file does not hold exactly one."""
+    module = importlib.import_module(built_in_modules(kind)[name])
+    classes = [cls for cls in _plugins(module) if (cls.kind, cls.name) == (kind, name)]
     if len(classes) != 1:
-        raise RuntimeError(f"{module.__name__} must hold exactly one {kind} plug-in, found {len(classes)}")
+        raise RuntimeError(f"{module.__name__} must hold exactly one {kind} {name!r}, found {len(classes)}")
     return Found(name, classes[0], BUILT_IN)
 
 
@@ -86,7 +91,7 @@ def named_by_packages(kind: str) -> EntryPoints:
 def forget() -> None:
     """Look anew, at the next call, at what is installed and at the files of this package."""
     _of_all_packages.cache_clear()
-    built_in_names.cache_clear()
+    built_in_modules.cache_clear()
 
 
 def installed(kind: str, name: str) -> Iterator[Found]:
@@ -107,8 +112,8 @@ def installed(kind: str, name: str) -> Iterator[Found]:
 def named_by(file: Path) -> Iterator[tuple[str, str]]:
     """Yield kind and name of the plug-ins of this package, and of installed ones, whose module is a file."""
     for kind in KINDS:
-        modules = {name: f"{digest.PACKAGE}.{kind}s.{name}" for name in built_in_names(kind)}
-        for name, module in (modules | {point.name: point.module for point in named_by_packages(kind)}).items():
+        outside = {point.name: point.module for point in named_by_packages(kind)}
+        for name, module in (built_in_modules(kind) | outside).items():
             with contextlib.suppress(ImportError, ValueError):  # a package that is broken, and holds another file
                 spec = importlib.util.find_spec(module)
                 if spec and spec.origin and Path(spec.origin).resolve() == file.resolve():

@@ -64,7 +64,7 @@ class Plugin(Frozen, allow_inf_nan=False):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
         cls.display_name = vars(cls).get("display_name", cls.__name__)
-        cls.call_it(cls.__module__.rpartition(".")[2])
+        cls.call_it(vars(cls).get("name", cls.__module__.rpartition(".")[2]))
         # Base classes have hooks for others: they lie in modules with a leading underscore, or in this package.
         module = cls.__module__
         helper = module.rpartition(".")[2].startswith("_") and module != "__main__"

@@ -1,7 +1,8 @@
 """Plug-ins: one class, one file. A plug-in is found when its file lies in the right folder.
 
 A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description. Its methods are its
-behaviour. Its name is the name of its file. The module `places` says where else plug-ins may lie.
+behaviour. Its name is the name of its file; short ones of this package share a file, which SHARED_FILES of the package
+of their kind names. The module `places` says where else plug-ins may lie.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def find(kind: str, name: str) -> type[Plugin] | None:
 
     Raises UserError for a file of that name that fails, and where two plug-ins of the kind have it.
     """
-    found = [places.built_in_file(kind, name)] if name in places.built_in_names(kind) else []
+    found = [places.built_in_file(kind, name)] if name in places.built_in_modules(kind) else []
     files = (file for file in itertools.chain.from_iterable(map(places.files, _added)) if file.stem == name)
     outside = [other for other in (*places.installed(kind, name), *map(places.in_file, files)) if _is(other, kind)]
     if outside and not found:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from ..core import digest
@@ -13,14 +14,10 @@ from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.plugin import Frozen
 from ..core.rng import stream
 from ..core.spelling import folded, quoted
-from .cut import Cut, uncut
-from .deal import Deal
+from .splits import Cut, Deal, Draw, Shares, balanced, exact, folds, stratified, uncut
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-
-    from . import splits
 
 SPLITS = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
@@ -272,7 +269,6 @@ class Partition(Frozen):
 
         Such a site is left out, and so is one that no sample has.
         """
-        import numpy as np
         import pandas as pd
 
         if self.cut:
@@ -320,8 +316,6 @@ class Partition(Frozen):
 
     def _divide_and_cut(self, samples: pd.DataFrame, cut: Cut) -> tuple[pd.DataFrame, list[UserError]]:
         """Return what `divide` returns, where each whole site is split first, and cut into clients afterwards."""
-        import numpy as np
-
         whole = self.model_copy(update={"internal": self.sources, "cut": None, "limit": Limit()})
         table, faults = whole.divide(samples)
         facts = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
@@ -344,8 +338,6 @@ class Partition(Frozen):
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
         """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
-        import numpy as np
-
         within = np.ones(len(split), dtype=bool)
         for name, limit in (("train", self.limit.train), ("val", self.limit.val)):
             rows = np.flatnonzero(split == name)
@@ -368,10 +360,6 @@ class Partition(Frozen):
         A base image that an earlier site has recorded there keeps its split. Patients of two sites are two, also if
         they have one name: hospitals number their patients each for itself, and cannot compare them.
         """
-        import numpy as np
-
-        from . import splits
-
         if self.split.column:
             return self._stated_split(site, rows, self.split.column)
         unit = self._units(site, rows)
@@ -390,11 +378,11 @@ class Partition(Frozen):
             assigned = {}
         of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
         if (of_unit == "").any():
-            draw = splits.exact
+            draw = exact
             if self.by == "class":
-                draw = splits.stratified
+                draw = stratified
             if len(names) < len(rows):
-                draw = splits.balanced
+                draw = balanced
             # sites that show the same images draw from the same stream, and so get the same split
             key = site
             if "base" in rows:
@@ -434,15 +422,11 @@ class Partition(Frozen):
         return split.to_numpy(dtype=object)
 
     def _split_by_folds(
-        self, draw: splits.Draw, label: np.ndarray, member: np.ndarray, shares: splits.Shares, site: str, key: str
+        self, draw: Draw, label: np.ndarray, member: np.ndarray, shares: Shares, site: str, key: str
     ) -> np.ndarray:
         """Return the split of each unit: the units of this fold test, and `draw` splits those of the other folds."""
-        import numpy as np
-
-        from . import splits
-
         number = self.split.folds or 1
-        fold = splits.folds(label, member, number, self.seed, key)
+        fold = folds(label, member, number, self.seed, key)
         for name in np.unique(label):
             units = np.unique(member[label == name])
             if len(np.unique(fold[units])) < number:

@@ -1,8 +1,8 @@
-"""Samples of a client: tensors in memory, or rows of a memory-mapped array."""
+"""Samples of a client: tensors in memory, or rows of a memory-mapped array, and what transforms take from a site's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,11 @@ from torch import Tensor
 from ..core.units import IGNORED
 from ..nn.transfer import array_to_device, to_device
 from ..transforms import Transform, shape_after
+
+BATCH = 256
+"""Number of images that are read together."""
+Statistics = list[Tensor | None]
+"""What each transform knows about a site; None for those that are the same for all sites."""
 
 
 class Samples(Protocol):
@@ -226,3 +231,28 @@ def example_of(samples: Samples) -> Tensor:
 
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
 """Passed outside training to transforms that always act; they must not draw from it."""
+
+
+def site_statistics(transforms: Sequence[Transform], opened: Callable[[Sequence[Transform]], Samples]) -> Statistics:
+    """Return what each transform that adapts to sites knows about one of them.
+
+    `opened` returns the images of the site after some transforms: those before the one that adapts. Nothing is read
+    where no transform adapts.
+    """
+    return [t.fit(_inputs(opened(transforms[:k]))) if t.per_site else None for k, t in enumerate(transforms)]
+
+
+def at_site(
+    transforms: Sequence[Transform], own: Statistics, clients: Sequence[Statistics] = ()
+) -> tuple[Transform, ...]:
+    """Return the transforms as they act at a site, given its statistics and, for training, those of all clients."""
+    out = list[Transform]()
+    for k, (transform, statistics) in enumerate(zip(transforms, own, strict=True)):
+        others = [known for client in clients if (known := client[k]) is not None]
+        out += [transform] if statistics is None else transform.fitted(statistics, others)
+    return tuple(out)
+
+
+def _inputs(samples: Samples) -> Iterator[Tensor]:
+    for start in range(0, len(samples), BATCH):
+        yield samples.batch(np.arange(start, min(start + BATCH, len(samples))))[0]

@@ -1,7 +1,8 @@
-"""Random splits of a site: of single samples, of samples with equal shares of each class, and of whole groups.
+"""Divisions of samples: random splits of a site into train, val and test, and clients that are no real sites.
 
-Each function takes the label of each sample (n,), its group (n,) as numbers from 0, the share of each split, and seed
-and site, which name the random stream. It returns the split of each group. `folds` returns the fold of each instead.
+A split is of single samples, of samples with equal shares of each class, or of whole groups. Each of these functions
+takes the label of each sample (n,), its group (n,) as numbers from 0, the share of each split, and seed and site, which
+name the random stream. It returns the split of each group; `folds` returns the fold of each instead.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from ..core.errors import UserError
+from ..core.plugin import Frozen
 from ..core.rng import seed_of, stream
 
 Shares = dict[str, float]
@@ -19,6 +22,8 @@ Draw = Callable[[np.ndarray, np.ndarray, Shares, int, str], np.ndarray]
 """One of the functions that split a site."""
 TRIES = 512
 """Number of random splits of groups, of which the best is taken."""
+DEALS = 1000
+"""How often shares are drawn until every client has enough."""
 
 
 def exact(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
@@ -116,3 +121,133 @@ def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: st
             best = fold
             least = cost
     return best + 1
+
+
+class Cut(Frozen):
+    """How many clients are made of each internal site, and how much of its training samples each of them has."""
+
+    parts: int = Field(ge=2, le=1000, description="number of equal parts of the training samples of each internal site")
+    clients: int = Field(
+        ge=1,
+        description="number of clients made of each internal site: NAME-1, NAME-2, ..., each with one of the parts; "
+        "the other parts are left out",
+    )
+
+    def require(self, clients: tuple[str, ...]) -> None:
+        """Raise UserError if the names of clients are not NAME-1, NAME-2, ... of some sites, all of them."""
+        if self.clients > self.parts:
+            raise UserError("cut", f"{self.clients} clients of {self.parts} parts", "ask for fewer clients")
+        odd = [client for client in clients if not uncut(client)]
+        if odd:
+            problem = f"{odd[0]!r} is not a client of a site that is cut"
+            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+        wanted = {self.client(site, k) for site in map(uncut, clients) for k in range(self.clients)}
+        wrong = sorted(set(clients) ^ wanted)
+        if wrong:
+            problem = f"{wrong[0]!r} is {'missing' if wrong[0] in wanted else 'no client'} where each site is cut"
+            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+
+    @staticmethod
+    def client(site: str, k: int) -> str:
+        """Return the name of the client with the part `k`, from 0."""
+        return f"{site}-{k + 1}"
+
+    def share_out(self, site: str, split: np.ndarray, unit: np.ndarray, label: np.ndarray, seed: int) -> np.ndarray:
+        """Return the part, from 0, of each sample of a site (n,), given its split, its unit and its label (n,).
+
+        Training and validation samples are cut into `parts`, and test samples into `clients`, so that all clients of a
+        site together have all of its test samples, however many they are. Units (patients, or samples) stay whole, and
+        numbers of units, also of a class, differ by at most one. Raises UserError for fewer units than parts.
+        """
+        part = np.zeros(len(split), dtype=np.int64)
+        for name in sorted(set(split)):
+            rows = np.flatnonzero(split == name)
+            count = self.clients if name == "test" else self.parts
+            names, first, member = np.unique(unit[rows], return_index=True, return_inverse=True)
+            if len(names) < count:
+                problem = f"site {site!r} has {len(names)} samples or patients of the split {name}, too few for {count}"
+                raise UserError("partition: cut", problem, "ask for fewer parts or clients")
+            order = stream(seed, "cut", name, site).permutation(len(names))
+            # a stable sort by class keeps the random order within it; parts then get classes in turn
+            order = order[np.argsort(label[rows][first][order], kind="stable")]
+            of_unit = np.empty(len(names), dtype=np.int64)
+            of_unit[order] = np.arange(len(names)) % count
+            part[rows] = of_unit[member]
+        return part
+
+
+def uncut(client: str) -> str:
+    """Return the name of the site that a client was cut from."""
+    return client.rpartition("-")[0]
+
+
+class Deal(Frozen):
+    """Images of some sites, pooled and dealt to clients: by shares of each class, by shares of all, or in equal parts.
+
+    Shares come from a symmetric Dirichlet distribution over the clients (Yurochkin et al. 2019; Li et al. 2022). A
+    patient is dealt as a whole, with the class of most of the patient's images, where the partition keeps patients
+    together.
+    """
+
+    sites: tuple[str, ...] = Field(min_length=1, description="sites whose images are pooled and dealt to the clients")
+    labels: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e6,
+        description="label skew: concentration of the Dirichlet distribution of the clients' shares of each class; at "
+        "0.1 most clients have few classes, at 100 all are alike",
+    )
+    sizes: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e6,
+        description="quantity skew: concentration of the Dirichlet distribution of the clients' shares of all images",
+    )
+    least: int = Field(
+        10, ge=1, description="fewest patients, or images, of a client; shares are drawn anew until each has as many"
+    )
+
+    @model_validator(mode="after")
+    def _one_skew(self) -> Deal:
+        if self.labels and self.sizes:
+            raise UserError(
+                "labels", "and sizes are two ways to deal", "drop one of the two; drop both for equal parts"
+            )
+        return self
+
+    def clients(self, units: np.ndarray, label: np.ndarray, clients: int, seed: int) -> np.ndarray:
+        """Return the number of the client, from 0, of each image: (n,) int64.
+
+        `units` (n,) are the patients, or what else stays together, and `label` (n,) the classes. Units in random order
+        are cut at the running sums of the shares, rounded down. Raises UserError where some client always gets too few.
+        """
+        names, member = np.unique(units.astype(str), return_inverse=True)
+        counts = np.zeros((len(names), int(label.max(initial=0)) + 1))
+        np.add.at(counts, (member, label), 1)
+        kinds = counts.argmax(1) if self.labels else np.zeros(len(names), dtype=np.int64)
+        for attempt in range(DEALS if len(names) >= clients * self.least else 0):
+            rng = stream(seed, "deal", attempt)
+            client = np.empty(len(names), dtype=np.int64)
+            for kind in np.unique(kinds):
+                order = rng.permutation(np.flatnonzero(kinds == kind))
+                # 1e-9: a sum of shares that is meant to be whole may lie just below
+                cuts = (np.cumsum(self._shares(rng, clients))[:-1] * len(order) + 1e-9).astype(int)
+                for k, part in enumerate(np.split(order, cuts)):
+                    client[part] = k
+            # with few images or a small concentration most draws leave some client almost empty
+            if np.bincount(client, minlength=clients).min() >= self.least:
+                return client[member]
+        problem = f"{len(names):,} patients or images give no {clients} clients of at least {self.least}"
+        raise UserError("partition.deal", problem, "lower `least`, raise the concentration, or name fewer clients")
+
+    def _shares(self, rng: np.random.Generator, clients: int) -> np.ndarray:
+        """Return the clients' shares, which add up to 1."""
+        concentration = self.labels or self.sizes
+        return rng.dirichlet(np.full(clients, concentration)) if concentration else np.full(clients, 1 / clients)
+
+    @property
+    def words(self) -> str:
+        """How images are dealt, for people."""
+        how = f"shares of each class from Dirichlet({self.labels:g})" if self.labels else "equal parts"
+        how = f"shares of all images from Dirichlet({self.sizes:g})" if self.sizes else how
+        return f"images of {', '.join(self.sites)} dealt to the clients in {how}"

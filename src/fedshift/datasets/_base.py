@@ -1,8 +1,8 @@
-"""The base class of datasets: from the official files, or a mirror of them, to images that are read one by one."""
+"""The base class of datasets, from the official files to images that are read one by one, and the tables of these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -17,12 +17,12 @@ from ..core.spelling import AS_WRITTEN
 from ..io.checksums import contents
 from ..io.download import Source
 from ..io.origins import Origin, Receipt, obtain
+from ..io.text import readable
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..io.scan import Spacing
-
 
 Scale = Literal["paper", "mini"]
 SiteKind = Literal["hospital", "collection", "department", "scanner", "domain", "client", "site"]
@@ -218,3 +218,42 @@ class Dataset(Plugin):
     def open(self, raw: Path) -> Opened:
         """Read the index of the raw files. Raises UserError if they differ from their documentation."""
         raise TypeError(f"{type(self).__name__} opens nothing")
+
+
+def read_npz(path: Path, keys: Sequence[str], remedy: str) -> list[np.ndarray]:
+    """Return arrays of an npz file, without pickles. Raises UserError for a file that is damaged or lacks one."""
+    with readable(path, "npz", remedy), np.load(path, allow_pickle=False) as content:
+        lacking = [key for key in keys if key not in content]
+        if lacking:
+            raise UserError(path, f"has no array {lacking[0]!r}", f"it has {', '.join(content)}")
+        return [content[key] for key in keys]
+
+
+def require_labels(where: object, labels: np.ndarray, classes: int, remedy: str, lowest: int = 0) -> None:
+    """Raise UserError for labels (n,) of images other than `lowest`, `lowest` + 1, ..., one for each class."""
+    wrong = ~np.isin(labels, np.arange(lowest, lowest + classes))
+    if wrong.any():
+        first = int(wrong.argmax())
+        problem = f"image {first} has label {labels[first]:g}, expected {lowest} to {lowest + classes - 1}"
+        raise UserError(where, problem, remedy)
+
+
+def listed(
+    names: Sequence[str], sites: object, labels: np.ndarray, patients: Iterable[object] | None = None
+) -> pd.DataFrame:
+    """Return the table of `Opened`: name, site, label and, where known, patient of each image."""
+    import pandas as pd
+
+    columns = {"sample": names, "site": sites, "label": labels.astype(np.int64), "patient": patients}
+    return pd.DataFrame(columns)
+
+
+def joined(parts: Sequence[Opened]) -> Opened:
+    """Return opened images of several parts as those of one set, in order."""
+    import pandas as pd
+
+    sizes = [len(part.samples) for part in parts]
+    owner = np.repeat(np.arange(len(parts)), sizes)
+    number = np.concatenate([np.arange(size) for size in sizes])
+    samples = pd.concat([part.samples for part in parts], ignore_index=True)
+    return Opened(samples, lambda i: parts[owner[i]].image(number[i]))

@@ -1,6 +1,6 @@
-"""Digits that this project draws instead of sets that are hard to obtain: SynthDigits, and MNIST-M's composition.
+"""Digits that this project draws: like those of a digital display, for miniatures, and in the place of two sets.
 
-Every image depends only on its number.
+These are SynthDigits, which is hard to obtain, and MNIST-M's composition. Every image depends only on its number.
 """
 
 from __future__ import annotations
@@ -28,6 +28,35 @@ SIDE = 32
 FINE = 4  # the drawing is so many times larger than the image
 PLACES = 200  # backgrounds, as many as BSDS500 has training photographs
 PLACE = 128  # pixels a side
+LINES = {
+    "a": (0, 0, 1, 0),
+    "b": (1, 0, 1, 1),
+    "c": (1, 1, 1, 2),
+    "d": (0, 2, 1, 2),
+    "e": (0, 1, 0, 2),
+    "f": (0, 0, 0, 1),
+    "g": (0, 1, 1, 1),
+}
+"""Segments of a seven-segment display: x and y of both ends, y downwards."""
+DIGITS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "abcdefg", "abcdfg")
+
+
+def digit(rng: np.random.Generator, label: int, size: int) -> np.ndarray:
+    """Draw a seven-segment digit of random place, size, slant and pen: (size, size) float64, ink from 0 to 1."""
+    unit = size * rng.uniform(0.24, 0.32)
+    slant = rng.uniform(-0.25, 0.25)
+    pen = size * rng.uniform(0.03, 0.06)
+    middle = size / 2 + size * rng.uniform(-0.08, 0.08, 2)
+    y, x = np.mgrid[:size, :size] + 0.5
+    v = (y - middle[1]) / unit + 1
+    u = (x - middle[0]) / unit + 0.5 + slant * (v - 1)
+    distance = np.full((size, size), np.inf)
+    for name in DIGITS[label]:
+        x0, y0, x1, y1 = LINES[name]
+        # segments run along the axes, so that the nearest point is found by clipping both coordinates
+        nearest = np.clip(u, x0, x1), np.clip(v, y0, y1)
+        distance = np.minimum(distance, np.hypot(u - nearest[0], v - nearest[1]))
+    return np.clip(pen - unit * distance + 0.5, 0, 1)
 
 
 def synth_digit(label: int, *key: object) -> np.ndarray:

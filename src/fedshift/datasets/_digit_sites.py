@@ -12,18 +12,15 @@ from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.download import Source
 from . import _digit_files as files
-from . import _mnist as mnist
-from ._arrays import listed
-from ._base import Opened
-from ._digit_drawing import on_background, synth_digit
-from ._divide import digit
+from ._base import Opened, listed
+from ._digit_drawing import digit, on_background, synth_digit
 from ._folders import resized
 
 PARTS = ("train", "test")
 SVHN = "http://ufldl.stanford.edu/housenumbers/"
 USPS = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/"
 GANIN = "copies of the sets of Ganin and Lempitsky 2015"
-_MNIST = tuple(mnist.sources())
+_MNIST = tuple(files.mnist_sources())
 FILES: dict[str, tuple[tuple[Source, ...], tuple[Source, ...]]] = {
     "mnist": (_MNIST[:2], _MNIST[2:]),
     "svhn": (
@@ -103,7 +100,7 @@ def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
     UserError, with the file's path.
     """
     if site == "mnist":
-        x, y = mnist.pair(raw, mnist.PARTS[part])
+        x, y = files.read_mnist(raw, files.MNIST_PARTS[part])
         return x, y.astype("int64")
     path = raw / FILES[site][PARTS.index(part)][0].filename
     if site == "usps":
@@ -166,7 +163,7 @@ def miniature(raw: Path, images: int) -> None:
     raw.mkdir(parents=True, exist_ok=True)
     for part, each in zip(PARTS, (images, images // 4), strict=True):
         y = np.arange(10 * each) % 10
-        mnist.miniature(raw, mnist.PARTS[part], len(y))
+        files.write_mnist(raw, files.MNIST_PARTS[part], len(y))
         svhn, usps = (FILES[site][PARTS.index(part)][0].filename for site in ("svhn", "usps"))
         x = np.empty((len(y), 32, 32, 3), dtype=np.uint8)
         small = np.empty((len(y), 16, 16), dtype=np.uint8)

@@ -12,7 +12,7 @@ from ..core.rng import stream
 from ..io.disk import atomic_folder
 from ..io.images import read_image
 from ._base import Opened
-from ._divide import digit
+from ._digit_drawing import digit
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 

@@ -1,18 +1,37 @@
-"""Perturbations of handwritten digits after Morpho-MNIST (Castro et al. 2019, JMLR 20(178), arXiv:1809.10780).
+"""Morpho-MNIST: its files, and perturbations of handwritten digits after it (Castro et al. 2019, JMLR 20(178)).
 
-Digits are enlarged four times and thresholded at half their greatest value. The enlarged digit is measured and
-changed, then blurred and reduced again. The amounts are the published defaults as remembered, not checked; skeletons
-are those of Zhang and Suen 1984. So images resemble the published ones but are not equal to them.
+The files are IDX files with the names of MNIST's and a third one of perturbations, in two folders.
+
+To perturb digits, they are enlarged four times and thresholded at half their greatest value. The enlarged digit is
+measured and changed, then blurred and reduced again. The amounts are the published defaults as remembered, not checked;
+skeletons are those of Zhang and Suen 1984. So images resemble the published ones but are not equal to them.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import ndimage
 
+from ..core.console import Progress
+from ..core.errors import UserError
+from ..core.rng import stream
+from ..io.download import Source, fetch
+from . import _digit_files as digits
+from ._base import Opened, joined, listed
+from ._digit_sites import shown
+from ._folders import below
+
+KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
+"""Perturbations that occur in each of the two sets."""
+PAGE = "https://github.com/dccastro/Morpho-MNIST"
+DRAWN = (
+    "Perturbed by fedshift after the publication, with amounts from memory: similar to the published images, not equal."
+)
+Part = Literal["t10k", "train"]
 SCALE = 4
 # parts of half the stroke's thickness
 THIN = 0.7
@@ -27,6 +46,70 @@ BEYOND = 0.5
 NEAR = 2
 NAMES = ("plain", "thin", "thick", "swollen", "fractured")
 """The perturbations in the order of their labels."""
+
+
+def sources() -> Sequence[Source]:
+    """Return the archives of the two folders."""
+    return [Source(None, f"{kind}.zip", unpack=True, page=PAGE) for kind in KINDS]
+
+
+def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
+    """Make the folders global and local of `raw`, from archives or from folders of the mirror.
+
+    The mirror's folders are called global and local, or morpho_global and morpho_local.
+    """
+    names = (*digits.mnist_names(part), _third(part))
+    for kind in KINDS:
+        folders = [] if mirror is None else [mirror / f"morpho_{kind}", mirror / kind]
+        where = next((folder for folder in folders if (folder / names[0]).is_file()), None)
+        if where is None:
+            fetch(Source(None, f"{kind}.zip", unpack=True, page=PAGE), raw, mirror)
+            continue
+        for name in names:
+            fetch(Source(None, name, page=PAGE), raw / kind, where)
+
+
+def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
+    """Write the folders global and local of `raw`, from digits (n, 28, 28) and labels (n,).
+
+    A perturbation depends on the number of the image.
+    """
+    with Progress("perturb digits", len(x) * len(KINDS), "images") as bar:
+        for kind, choice in KINDS.items():
+            streams = [stream("morpho-mnist", kind, part, n) for n in range(len(x))]
+            how = np.array([rng.choice(choice) for rng in streams], dtype=np.uint8)
+            images = np.empty_like(x)
+            for n, rng in enumerate(streams):
+                images[n] = perturbed(x[n], int(how[n]), rng)
+                bar.update()
+            for name, array in zip((*digits.mnist_names(part), _third(part)), (images, y, how), strict=True):
+                digits.write_idx(raw / kind / name, array)
+
+
+def opened(raw: Path, part: Part) -> Opened:
+    """Open the sites morpho_global and morpho_local; `base` is the digit that both perturb."""
+    parts = []
+    for kind, choice in KINDS.items():
+        folder = below(raw / kind, digits.mnist_names(part)[0])
+        x, y = digits.read_mnist(folder, part)
+        third = folder / _third(part)
+        how = digits.read_idx(third, 1)
+        if len(how) != len(x):
+            raise UserError(third, f"has {len(how)} perturbations for {len(x)} images", "obtain it again")
+        wrong = ~np.isin(how, choice)
+        if wrong.any():
+            first = int(wrong.argmax())
+            problem = f"image {first} has perturbation {how[first]}, expected one of {', '.join(map(str, choice))}"
+            raise UserError(third, problem, "obtain it again")
+        base = [f"{part}{n:05}" for n in range(len(x))]
+        names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
+        samples = listed(names, f"morpho_{kind}", y).assign(base=base)
+        parts.append(Opened(samples, lambda i, x=x: shown(x[i])))
+    return joined(parts)
+
+
+def _third(part: Part) -> str:
+    return f"{part}-pert-idx1-ubyte.gz"
 
 
 class Stroke(NamedTuple):
@@ -54,6 +137,7 @@ def perturbed(image: np.ndarray, label: int, rng: np.random.Generator) -> np.nda
 def enlarged(image: np.ndarray) -> Stroke:
     """Enlarge a digit (28, 28) uint8 four times, threshold it, and measure its stroke."""
     from PIL import Image
+    from scipy import ndimage
 
     size = (image.shape[1] * SCALE, image.shape[0] * SCALE)
     fine = np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
@@ -65,6 +149,8 @@ def enlarged(image: np.ndarray) -> Stroke:
 
 def reduced(ink: np.ndarray) -> np.ndarray:
     """Reduce (112, 112) values from 0 to 1 to (28, 28) uint8: blur, then take the middle of every 4x4."""
+    from scipy import ndimage
+
     smooth = ndimage.gaussian_filter(ink.astype(np.float64), SCALE / 3)
     side = len(ink) // SCALE
     middle = smooth.reshape(side, SCALE, side, SCALE)[:, 1:3, :, 1:3].mean(axis=(1, 3))
@@ -73,6 +159,8 @@ def reduced(ink: np.ndarray) -> np.ndarray:
 
 def _grown(stroke: Stroke, amount: float) -> np.ndarray:
     """Erode (amount < 0) or dilate by a disk of radius int(|amount| x scale x thickness / 2)."""
+    from scipy import ndimage
+
     radius = int(abs(amount) * SCALE * stroke.thickness / 2)
     if amount < 0:
         return stroke.depth > radius
@@ -81,6 +169,8 @@ def _grown(stroke: Stroke, amount: float) -> np.ndarray:
 
 def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
     """Magnify around a point of the skeleton: a value at distance d (d / r)^(strength - 1) moves to d, for d < r."""
+    from scipy import ndimage
+
     points = np.argwhere(stroke.skeleton)
     centre = points[rng.integers(len(points))][:, None, None]
     radius = RADIUS * stroke.thickness**0.5 / 2 * SCALE
@@ -91,6 +181,8 @@ def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
 
 def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
     """Cut gaps across the stroke, at points of the skeleton that are near neither an end nor a fork."""
+    from scipy import ndimage
+
     ink = stroke.ink.copy()
     around = ndimage.convolve(stroke.skeleton.astype(int), np.ones((3, 3), dtype=int), mode="constant") - 1
     special = stroke.skeleton & ((around < 2) | (around > 2))

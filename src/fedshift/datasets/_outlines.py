@@ -17,8 +17,7 @@ from ..core.spelling import counted
 from ..io.download import USE_MIRROR, Source, SourceError
 from ..io.images import longer_side, read_image
 from ..io.origins import Receipt, obtain
-from ._arrays import listed
-from ._base import Dataset, Opened
+from ._base import Dataset, Opened, listed
 
 TWO = {0: 0, 128: 1}
 """Grey values from which a mask of two classes has class 0, the background, and class 1."""
@@ -125,8 +124,9 @@ class Outlines(Dataset):
             and not (mirror and (mirror / source.filename).is_file())
         ]
         if lacking:
-            files = counted(len(lacking), "file")
-            raise SourceError(self.card().title, f"{files} to get by hand: {'; '.join(lacking)}", _into(lacking))
+            problem = f"{counted(len(lacking), 'file')} to get by hand: {'; '.join(lacking)}"
+            remedy = USE_MIRROR if len(lacking) == 1 else USE_MIRROR.replace("the file", "the files")
+            raise SourceError(self.card().title, problem, remedy)
 
     def pairs(self, raw: Path) -> list[Pair]:
         """Return the images that have a mask, by site and name. Raises UserError for a site without one."""
@@ -176,12 +176,10 @@ class Outlines(Dataset):
                 rng = stream(self.name, "miniature", site, n)
                 classes = self.drawing(rng)
                 files = [raw / name for name in layout.drawn(n)]
-                for file, pixels in zip(files, (painted(rng, classes, site), self._inked(classes)), strict=True):
+                inked = np.array(self.inks, dtype=np.uint8)[classes]
+                for file, pixels in zip(files, (painted(rng, classes, site), inked), strict=True):
                     file.parent.mkdir(parents=True, exist_ok=True)
                     Image.fromarray(pixels).save(file)
-
-    def _inked(self, classes: np.ndarray) -> np.ndarray:
-        return np.array(self.inks, dtype=np.uint8)[classes]
 
 
 def in_levels(grey: np.ndarray, levels: Mapping[int, int]) -> np.ndarray:
@@ -243,8 +241,3 @@ def _pairs(raw: Path, site: str, layout: Layout) -> Iterator[Pair]:
 def _stem(path: str) -> str:
     """Return a path without its ending; `.nii.gz` is one ending."""
     return path.removesuffix(".gz").rpartition(".")[0] or path
-
-
-def _into(lacking: Sequence[str]) -> str:
-    """Return where missing files belong."""
-    return USE_MIRROR if len(lacking) == 1 else USE_MIRROR.replace("the file", "the files")

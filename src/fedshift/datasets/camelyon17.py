@@ -19,24 +19,29 @@ from ..io.images import read_image
 from ..io.origins import Origin, Receipt, checked, obtain
 from ..io.tables import read_table
 from ..io.text import read_json
-from . import _camelyon17_copy as copy
 from . import _histology as tissue
-from ._arrays import listed
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, listed
 from ._camelyon17 import (
     COLUMNS,
     FOLDER,
     ID_VAL,
+    LICENCE,
+    MIRROR_FOLDERS,
     PLACE,
     RELEASE,
     ROOM,
     SIZE,
+    SPLITS,
     TEST,
     VALIDATION,
     WILDS,
+    assemble,
     patch_file,
     require_counts,
+    shards,
+    staging,
 )
+from ._hub_copy import NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,12 +100,12 @@ class Camelyon17(Dataset):
         return [
             Origin(ARCHIVE, tuple(self.sources()), self._take_archive),
             Origin(
-                copy.NAME,
-                copy.sources(copy.SPLITS),
+                NAME,
+                shards(SPLITS),
                 self._take_copy,
-                copy.LICENCE,
-                copy.FOLDERS,
-                (copy.staging(Path(FOLDER)).name,),
+                LICENCE,
+                MIRROR_FOLDERS,
+                (staging(Path(FOLDER)).name,),
             ),
         ]
 
@@ -142,7 +147,7 @@ class Camelyon17(Dataset):
         shelf = self.origins()[1].shelf(mirror)
         tables = [folder / "metadata.csv" for folder in (mirror, shelf) if folder]
         official = next((table for table in tables if table.is_file()), None)
-        return copy.assemble(raw / FOLDER, shelf, official, WILDS, copy.SPLITS)
+        return assemble(raw / FOLDER, shelf, official, WILDS, SPLITS)
 
     def open(self, raw: Path) -> Opened:
         folder = raw / FOLDER

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from ..io.download import Source
-from ._cifar import CIFAR10, FOLDER, SIDE, TEST, Cifar
-from ._divide import CLASSES, digit
+from ._digit_drawing import digit
+from ._divided import CIFAR10, CLASSES, FOLDER, SIDE, TEST, Cifar
 
 
 class Cifar10(Cifar):

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from ..io.download import Source
-from ._cifar import SIDE, Cifar
-from ._divide import digit
+from ._digit_drawing import digit
+from ._divided import SIDE, Cifar
 
 COARSE = 20
 FINE = 100

@@ -19,12 +19,11 @@ from ..core.registry import build
 from ..io.arrays import map_array
 from ..io.disk import atomic_folder
 from ..io.download import Source
-from ._arrays import listed, read_npz, require_labels
-from ._base import Card, Dataset, Opened
-from ._cifar import CIFAR10 as CLASSES
-from ._cifar import FOLDER as CLEAN
-from ._cifar import TEST, read_records
+from ._base import Card, Dataset, Opened, listed, read_npz, require_labels
 from ._corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
+from ._divided import CIFAR10 as CLASSES
+from ._divided import FOLDER as CLEAN
+from ._divided import TEST, read_records
 
 FOLDER = "CIFAR-10-C"
 SIZE = 2_918_471_680
@@ -105,13 +104,10 @@ class Cifar10C(Dataset):
         return dataclasses.replace(
             official,
             title="CIFAR-10-C, generated",
-            source=self._origin(),
+            source=str(self.images or _clean().card().source),
             licence="none stated for CIFAR-10 (CIFAR-10-C: CC BY 4.0)",
             caveat=generated + SHARED,
         )
-
-    def _origin(self) -> str:
-        return str(self.images or _clean().card().source)
 
     def sources(self) -> Sequence[Source]:
         if self.images is not None:

@@ -12,8 +12,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
 from ..io.download import Source
-from ._arrays import joined
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, joined
 from ._folders import below, opened, write_folders
 
 SITES = ("mnist", "mnist_m", "svhn", "syn")

@@ -11,9 +11,8 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.download import USE_MIRROR, Source, fetch
 from . import _digit_sites as sites
-from . import _morpho_files as morpho
-from ._arrays import joined
-from ._base import Card, Dataset, Opened
+from . import _morpho as morpho
+from ._base import Card, Dataset, Opened, joined
 
 MORPHO = "morpho"  # a separate folder, because its files have the names of MNIST's
 

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from ..core.errors import UserError
 from ..core.rng import stream
-from ._arrays import listed, read_npz
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, listed, read_npz
 
 FILE = "discs.npz"
 SITES = {"north": (110, 60), "south": (120, 45), "west": (100, 75), "east": (40, 22)}

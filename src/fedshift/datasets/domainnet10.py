@@ -1,19 +1,30 @@
-"""DomainNet: ten of its 345 classes, in six domains from photograph to sketch."""
+"""DomainNet: ten of its 345 classes, in six domains from photograph to sketch.
+
+Where the authors' server does not give its archives, the images come from Parquet shards of a copy at the Hugging Face
+Hub, and are brought to the archives' folders.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import re
 import shutil
+from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
-from ..io.disk import atomic_folder
-from ..io.download import Source, fetch
-from ..io.origins import Origin, Receipt, checked, obtain
-from . import _domainnet_copy as copy
+from ..core.console import say
+from ..core.errors import UserError, require_none
+from ..io.disk import atomic_folder, in_turn
+from ..io.download import MARKER, Source, fetch
+from ..io.origins import Hub, Origin, Receipt, checked, class_names, obtain
+from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
 from ._folders import opened, write_site
+from ._hub_copy import NAME, Row, write_images
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 ARCHIVE = "the authors' archives"
@@ -29,6 +40,26 @@ ARCHIVES = {
 SITES = tuple(ARCHIVES)
 NAMES = ("bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale", "windmill", "wine_glass", "zebra")
 CLASSES = {name: name for name in NAMES}
+HUB = Hub("wltjr1007/DomainNet", "ee20570ae7a29c51571e55a9a17983f7625295d6")
+FOLDERS = (".", "data", "DomainNet", "DomainNet/data")
+STAGING = ".domainnet.copy"
+# size and sha256 of each shard, the smallest first
+SHARDS = {
+    "train-00000-of-00003": (758_577_202, "37dfda4256254a53d58352ba6f3ea8a1ae24d13f3d39eb27a143b859f73b3e5a"),
+    "train-00002-of-00003": (4_959_599_036, "bb3dd680e02ac1cf539fb6d32959b096a06535892aa8c494e31378762f02613c"),
+    "test-00000-of-00001": (5_597_563_518, "7eb34c7c9c020f265db6c4b2405c873f4bda0259cd06b43aa31df45a17a55409"),
+    "train-00001-of-00003": (7_205_696_451, "c5d86606a2fa7b1418895717803cfa7c3e7adad37454ee7b1ad44f1ec0eb3e15"),
+}
+"""Size and SHA-256 of each shard, as other users of this revision have published them."""
+IMAGES = {
+    "clipart": 48_129,
+    "infograph": 51_605,
+    "painting": 72_266,
+    "quickdraw": 172_500,
+    "real": 172_947,
+    "sketch": 69_128,
+}
+"""Images of each domain in the cleaned version, over all 345 classes."""
 
 
 class DomainNet10(Dataset):
@@ -64,11 +95,11 @@ class DomainNet10(Dataset):
     def origins(self) -> Sequence[Origin]:
         return [
             Origin(ARCHIVE, tuple(self.sources()), self._take_archives),
-            Origin(copy.NAME, copy.sources(), self._take_copy, folders=copy.FOLDERS, traces=(copy.STAGING,)),
+            Origin(NAME, _shards(), self._take_copy, folders=FOLDERS, traces=(STAGING,)),
         ]
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt:
-        return copy.receipt() if copy.finished(raw) else obtain(self.origins(), raw, mirror)
+        return _receipt() if _finished(raw) else obtain(self.origins(), raw, mirror)
 
     def _take_archives(self, raw: Path, mirror: Path | None) -> Receipt:
         """Get the archive of each domain, and remove the folders of other classes."""
@@ -81,7 +112,7 @@ class DomainNet10(Dataset):
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
         """Get the shards of the copy, and bring the ten classes to the folders of the archives."""
-        return copy.assemble(raw, self.origins()[1].shelf(mirror), CLASSES)
+        return _assemble(raw, self.origins()[1].shelf(mirror))
 
     def open(self, raw: Path) -> Opened:
         return opened(raw, SITES, CLASSES, self.size, others=True)
@@ -92,3 +123,81 @@ class DomainNet10(Dataset):
             with atomic_folder(raw / site) as new:
                 ending = "png" if site == "quickdraw" else "jpg"
                 write_site(new / site, site, SITES, NAMES, self.images, self.size // 4, ending)
+
+
+def _shards() -> tuple[Source, ...]:
+    """Return the shards of the copy."""
+    return tuple(
+        HUB.source(f"data/{name}.parquet", size=size, sha256=sha256) for name, (size, sha256) in SHARDS.items()
+    )
+
+
+def _receipt() -> Receipt:
+    """Return what `_assemble` verifies of the copy."""
+    verified, unverified = checked(_shards())
+    return Receipt(
+        f"{NAME} ({HUB.page})",
+        (*verified, "images per domain over all classes", "file names of the archives"),
+        (*unverified, "pixels: not compared with the images of the archives"),
+    )
+
+
+def _finished(raw: Path) -> bool:
+    """Return whether the folders of all domains are there and come from the copy."""
+    markers = [raw / domain / MARKER for domain in IMAGES]
+    return all(marker.is_file() and read_json(marker).get("content") == HUB.page for marker in markers)
+
+
+def _assemble(raw: Path, mirror: Path | None) -> Receipt:
+    """Write the folders domain/class of `raw` from the shards, and say what was verified.
+
+    Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
+    UserError for a damaged shard, and for images without the names that they have in the archives: samples are named
+    after them.
+    """
+    new = raw / STAGING
+    new.mkdir(parents=True, exist_ok=True)
+    with in_turn(raw / f"{STAGING}.lock", lambda: say("DomainNet: another process gets it")):
+        images: Counter[str] = Counter()
+        for source in _shards():
+            table = write_images(source, new, mirror, ["domain", "label"], _place)
+            images.update(table["domain"])
+        remedy = "remove this folder to begin again"
+        require_none(
+            UserError(new, f"{images[domain]:,} images of {domain}, expected {number:,}", remedy)
+            for domain, number in IMAGES.items()
+            if images[domain] != number
+        )
+        for domain in IMAGES:
+            write_json(new / domain / MARKER, {"content": HUB.page})
+        os.sync()
+        for domain in IMAGES:
+            # archives of some domains may have arrived before their server died
+            if (raw / domain).exists():
+                shutil.rmtree(raw / domain)
+            (new / domain).rename(raw / domain)
+        shutil.rmtree(new)
+    return _receipt()
+
+
+@functools.cache
+def _names(shard: Path, column: str) -> list[str]:
+    """Return the names of the classes of a column. The head of a shard is read once."""
+    return [name.replace(" ", "_") for name in class_names(shard, column)]
+
+
+def _place(row: Row, number: int, shard: Path) -> tuple[str, Row]:
+    """Return where an image is written, nowhere if it is of another class, and its domain."""
+    missing = sorted(set(CLASSES) - set(_names(shard, "label")))
+    if missing:
+        raise ValueError(f"is of a shard without the class {missing[0]!r}")
+    domain = row["domain"]
+    if not isinstance(domain, str):
+        domain = _names(shard, "domain")[domain]
+    label = _names(shard, "label")[row["label"]]
+    if label not in CLASSES:
+        return "", {"domain": domain}
+    file = PurePosixPath(row["image"]["path"] or "").name
+    if domain not in IMAGES or not re.fullmatch(rf"{domain}_\d{{3}}_\d{{6}}\.(jpg|png)", file):
+        raise ValueError(f"its image is named {file!r}, unlike any in DomainNet's archives")
+    return f"{domain}/{label}/{file}", {"domain": domain}

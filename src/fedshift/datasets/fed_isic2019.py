@@ -17,7 +17,7 @@ from ..io.images import read_image, shorter_side
 from ..io.origins import Receipt, obtain
 from ..io.tables import read_table, write_table
 from ._base import Card, Dataset, Opened
-from ._divide import digit
+from ._digit_drawing import digit
 
 if TYPE_CHECKING:
     import pandas as pd

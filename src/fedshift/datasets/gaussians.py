@@ -11,8 +11,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.tables import read_table, write_table
-from ._arrays import listed
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, listed
 
 FILE = "gaussians.csv"
 SITES = ("client1", "client2")

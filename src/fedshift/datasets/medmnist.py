@@ -15,9 +15,8 @@ from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source
 from ..io.origins import Receipt, obtain
-from ._arrays import joined, listed, read_npz, require_labels
-from ._base import Card, Dataset, Opened
-from ._divide import digit
+from ._base import Card, Dataset, Opened, joined, listed, read_npz, require_labels
+from ._digit_drawing import digit
 
 URL = "https://zenodo.org/records/10519652/files/"
 AGAIN = "obtain it again"

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from ..io.download import Source
-from . import _mnist as mnist
+from . import _digit_files as digits
 from ._base import Card, Opened
-from ._divide import CAVEAT, CLASSES, Divided
+from ._divided import CAVEAT, CLASSES, Divided
 
 
 class Mnist(Divided):
@@ -37,15 +37,15 @@ class Mnist(Divided):
         )
 
     def sources(self) -> Sequence[Source]:
-        return mnist.sources()
+        return digits.mnist_sources()
 
     def open(self, raw: Path) -> Opened:
-        (x, y), (x_test, y_test) = (mnist.pair(raw, part) for part in (mnist.TRAIN, mnist.TEST))
+        (x, y), (x_test, y_test) = (digits.read_mnist(raw, part) for part in (digits.TRAIN, digits.TEST))
         images = np.concatenate([x, x_test])[..., None]
         return Opened(self.samples(y, y_test), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits like those of a digital display."""
         raw.mkdir(parents=True, exist_ok=True)
-        mnist.miniature(raw, mnist.TRAIN, CLASSES * self.images)
-        mnist.miniature(raw, mnist.TEST, CLASSES * (self.images // 5))
+        digits.write_mnist(raw, digits.TRAIN, CLASSES * self.images)
+        digits.write_mnist(raw, digits.TEST, CLASSES * (self.images // 5))

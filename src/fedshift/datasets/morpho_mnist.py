@@ -11,11 +11,11 @@ from pydantic import Field
 
 from ..core.rng import stream
 from ..io.download import Source, fetch
-from . import _mnist as mnist
-from . import _morpho_files as files
+from . import _digit_files as digits
+from . import _morpho as files
 from ._base import Card, Dataset, Opened
+from ._digit_drawing import digit
 from ._digit_sites import place
-from ._divide import digit
 
 
 class MorphoMnist(Dataset):
@@ -52,7 +52,7 @@ class MorphoMnist(Dataset):
     def sources(self) -> Sequence[Source]:
         if self.morpho == "files":
             return files.sources()
-        return [s for s in mnist.sources() if s.filename in mnist.names(self.part)]
+        return [s for s in digits.mnist_sources() if s.filename in digits.mnist_names(self.part)]
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         if self.morpho == "files":
@@ -60,7 +60,7 @@ class MorphoMnist(Dataset):
             return
         for source in self.sources():
             fetch(source, raw, place(mirror, "mnist", source.filename))
-        files.generate(raw, *mnist.pair(raw, self.part), self.part)
+        files.generate(raw, *digits.read_mnist(raw, self.part), self.part)
 
     def open(self, raw: Path) -> Opened:
         return files.opened(raw, self.part)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from ..core.errors import UserError, did_you_mean, require_none, shortened
-from ..core.spelling import counted, folded, quoted, unified
+from ..core.spelling import folded, unified
 from ..core.units import IGNORED, SPACING
 from ..io.dicom import DicomSegments
 from ..io.download import Source
@@ -25,8 +23,7 @@ from ..io.guards import tell_outside
 from ..io.images import ANEW, is_nifti, is_scan, located, open_scan, read_image, shorter_side
 from ..io.paths import one_spelling
 from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
-from ..io.tables import read_texts
-from ._base import SAMPLE_COLUMNS, Card, Dataset, Examined, Opened
+from ._base import Card, Dataset, Examined, Opened
 from ._mask_files import (
     FIELD,
     field_faults,
@@ -38,30 +35,39 @@ from ._mask_files import (
     spacing_faults,
     stated_spacing,
 )
-from ._scan_rows import ScanRows, Slices, scan_rows
+from ._own_rows import (
+    FILE_FAULTS,
+    LOST,
+    MASKS,
+    Role,
+    ScanRows,
+    Slices,
+    burnt_in_warnings,
+    empty_cells,
+    file_faults,
+    further_columns,
+    in_more_rows,
+    label_texts,
+    left_out_facts,
+    place,
+    read_rows,
+    repeated_images,
+    scan_rows,
+    shared_patients,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from PIL import Image
 
 
 Classes = dict[int | str, int | Literal["ignore"]]
 """The class of each grey value or colour of masks."""
-LOST = "no such image"
-EMPTY = "the file is empty"
 TABLE = "table"
 """Name of the table among the own files; the other names are paths of images."""
-FILE_FAULTS = (LOST, EMPTY)
-"""Faults of an image file that show without reading it."""
 KEPT = 2
 """Scans that stay open for their next slice."""
 SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
 """Settings of the reading of scans, and of images with 16 bits and more."""
-ROLES = ("path", "mask", "valid", "label", "site", "patient", *SPACING)
-"""Columns of a table that have a meaning. A study may name others in their place."""
-MASKS = ("mask", "valid")
-"""Columns that name a mask of an image: of its structures, and of the field of view."""
-Role = Literal["path", "mask", "valid", "label", "site", "patient", "spacing_y", "spacing_x"]
 
 
 class OwnImages(Dataset):
@@ -254,12 +260,13 @@ class OwnImages(Dataset):
 
     def _folder(self, raw: Path) -> Path:
         """Return the folder from which paths of images count."""
-        above = self._table(raw).parent
-        if self.folder is None:
-            return above
-        return above / self.folder if self.archive else self.folder
+        if self.folder and not self.archive:
+            return self.folder
+        return self._table(raw).parent / (self.folder or "")
 
     def open(self, raw: Path) -> Opened:
+        from PIL import Image
+
         # only lost files are looked for here: preparation reads all, and names those that it cannot read together
         found, faults = self._examined(raw, (LOST,))
         require_none(faults)
@@ -268,6 +275,9 @@ class OwnImages(Dataset):
         segments = functools.lru_cache(maxsize=KEPT)(DicomSegments.opened)
         samples = found.rows.astype({"label": "int64"}).reset_index(drop=True)
         shapes: dict[str, tuple[int, int]] = {}
+        numbers: dict[int | str, int] = {
+            value: IGNORED if number == "ignore" else number for value, number in (self.masks or {}).items()
+        }
 
         def image(path: str) -> np.ndarray:
             read = self._image(folder, path, scans)
@@ -291,11 +301,13 @@ class OwnImages(Dataset):
                 read = read_slice(volumes(file), number, stored[::-1], values, others)
             else:
                 read = read_classes(file, shape[::-1], values, self._anew, number, others)
-            return self._mask(read, shape)
+            if read.size != shape[::-1]:
+                read = read.resize(shape[::-1], Image.Resampling.NEAREST)
+            return self._square(np.asarray(read), Image.Resampling.NEAREST)
 
         def mask(row: int) -> np.ndarray:
             path, valid = samples["path"][row], samples["valid"][row] if "valid" in samples else None
-            inside = classes(path, samples["mask"][row], self._classes)
+            inside = classes(path, samples["mask"][row], numbers)
             # no number of a class is larger than that of what is ignored
             return np.maximum(inside, classes(path, valid, FIELD, others=0)) if isinstance(valid, str) else inside
 
@@ -305,7 +317,7 @@ class OwnImages(Dataset):
             self.skip_unreadable,
             lambda i: self._shorter_side(folder, samples["path"][i]) / self.size,
             tuple(name for name in further_columns(samples) if not (self.has_masks and name in SPACING)),
-            (*_burnt_in(found), *self._left_out(raw)),
+            (*burnt_in_warnings(found), *found.left_out),
             mask if self.has_masks else None,
             (lambda i: self._spacing_of(folder, samples.iloc[i], scans)) if self.has_masks else None,
         )
@@ -326,19 +338,6 @@ class OwnImages(Dataset):
         # With `spacing`, squares are cut out without scaling.
         scale = 1 if self.spacing is not None else side / self.size
         return spacing[0] * scale, spacing[1] * scale
-
-    @property
-    def _classes(self) -> dict[int | str, int]:
-        """The class number of each value of the masks."""
-        return {value: IGNORED if number == "ignore" else number for value, number in (self.masks or {}).items()}
-
-    def _mask(self, classes: Image.Image, shape: tuple[int, int]) -> np.ndarray:
-        """Return the classes of the pixels of an image of `shape` (height, width), uint8, scaled and cut as it is."""
-        from PIL import Image
-
-        if classes.size != shape[::-1]:
-            classes = classes.resize(shape[::-1], Image.Resampling.NEAREST)
-        return self._square(np.asarray(classes), Image.Resampling.NEAREST)
 
     @property
     def _reading(self) -> Reading:
@@ -391,13 +390,13 @@ class OwnImages(Dataset):
 
     def examine(self, raw: Path) -> Examined:
         found, faults = self._examined(raw, FILE_FAULTS)
-        table = self._table(raw)
-        where = f"{table}, {found.rows.index.name}"
+        where = f"{self._table(raw)}, {found.rows.index.name}"
         scans = [
-            UserError(f"{where} {row}", f"{error.what}{_also(number)}: {error.where}", error.remedy)
+            UserError(f"{where} {row}", f"{error.what}{in_more_rows(number)}: {error.where}", error.remedy)
             for row, error, number in (() if self.skip_unreadable else found.faults)
         ]
-        return Examined(found.rows, [*faults, *scans], (*found.facts, *self._left_out(raw)), tuple(_burnt_in(found)))
+        facts = (*found.facts, *found.left_out)
+        return Examined(found.rows, [*faults, *scans], facts, tuple(burnt_in_warnings(found)))
 
     def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[ScanRows, list[UserError]]:
         """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
@@ -407,7 +406,7 @@ class OwnImages(Dataset):
         table, folder = self._table(raw), self._folder(raw)
         columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
         early = list[UserError]()
-        rows, _ = self._kept_rows(table, columns, early)
+        rows, left_out = self._kept_rows(table, columns, early)
         lacking = [name for name in columns if name not in rows]
         rows = rows.assign(**dict.fromkeys(lacking))
         if self.has_masks:
@@ -424,7 +423,7 @@ class OwnImages(Dataset):
         paths = rows["path"].dropna()
         if self.one_image_a_patient:
             samples["patient"] = samples["patient"].fillna(samples["path"])
-            faults += _several_of_one(table, unified(samples["patient"]))
+            faults += shared_patients(table, unified(samples["patient"]))
         tell_outside(table, paths)
         unfit = file_faults(table, folder, paths, self._remedy, () if self.skip_unreadable else kinds)
         found = self._scans(samples, folder)
@@ -432,8 +431,9 @@ class OwnImages(Dataset):
             faults += [] if "mask" in lacking else mask_faults(table, folder, found.rows, self._volume)
             faults += spacing_faults(table, rows)
             faults += field_faults(table, folder, rows) if "valid" in rows else []
-        found = replace(found, rows=found.rows.assign(sample=found.rows["path"].astype(str)))
-        return found, [*early, *empty, *faults, *unfit, *_repeated(table, paths)]
+        samples = found.rows.assign(sample=found.rows["path"].astype(str))
+        found = replace(found, rows=samples, left_out=tuple(left_out_facts(left_out)))
+        return found, [*early, *empty, *faults, *unfit, *repeated_images(table, paths)]
 
     def _kept_rows(
         self, table: Path, needed: Sequence[str] = (), faults: list[UserError] | None = None
@@ -443,7 +443,7 @@ class OwnImages(Dataset):
         For what is raised see `read_rows`.
         """
         rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding, faults)
-        if self.has_masks or "label" not in rows:
+        if self.has_masks or "label" not in rows or not self._unused:
             return rows, rows.iloc[:0, 0]
         texts = label_texts(rows["label"]).fillna("")
         left_out = texts.isin(self._unused)
@@ -454,20 +454,11 @@ class OwnImages(Dataset):
         """The labels whose images are left out."""
         return [text for text, name in self.labels.items() if name is None]
 
-    def _left_out(self, raw: Path) -> Iterator[str]:
-        """Yield a sentence about the images that `labels` leaves out."""
-        if not self._unused:
-            return
-        _, texts = self._kept_rows(self._table(raw), faults=[])
-        if len(texts):
-            each = ", ".join(f"{number:,} {quoted(str(text))}" for text, number in texts.value_counts().items())
-            yield f"{counted(len(texts), 'image')} left out because of the label: {each}"
-
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
         """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
         names = {c: k for k, c in enumerate(self.classes)}
-        known = {str(k): k for k in range(len(self.classes))} | names
-        known |= {text: names[name] for text, name in self.labels.items() if name is not None}
+        stated = {text: names[name] for text, name in self.labels.items() if name is not None}
+        known = {str(k): k for k in range(len(self.classes))} | names | stated
         texts = label_texts(cells)
         if "" in self.labels:
             texts, cells = texts.fillna(""), cells.fillna("")
@@ -482,7 +473,7 @@ class OwnImages(Dataset):
         def fault(value: str, where: pd.Series) -> UserError:
             problem = f"label {value!r} is none of the {len(self.classes)} classes ({', '.join(self.classes)})"
             meant = (f"write {name!r}" for name in self.classes if folded(name) == folded(value))
-            return UserError(place(table, where), problem + _also(int(where.sum())), next(meant, usual))
+            return UserError(place(table, where), problem + in_more_rows(int(where.sum())), next(meant, usual))
 
         return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
 
@@ -506,173 +497,3 @@ class OwnImages(Dataset):
             return np.asarray(Image.fromarray(image).crop((left, top, left + self.size, top + self.size)))
         chosen = Image.Resampling.LANCZOS if resampling is None else resampling
         return np.asarray(ImageOps.fit(Image.fromarray(image), (self.size, self.size), chosen))
-
-
-def _burnt_in(found: ScanRows) -> Iterator[str]:
-    """Yield a warning of images whose header says that their pixels may name the patient."""
-    sites = found.rows["site"][found.rows["path"].isin(found.burnt_in)]
-    if len(sites):
-        at = ", ".join(f"{number:,} at {site}" for site, number in sites.value_counts(sort=False).items())
-        yield (
-            f"headers of {len(sites):,} images ({at}) say that their pixels show text which may identify the patient "
-            "(BurnedInAnnotation): look at them, and cover it or leave them out"
-        )
-
-
-def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
-    known = ("path", *SAMPLE_COLUMNS, *(MASKS if "mask" in samples else ()))
-    return tuple(name for name in map(str, samples) if name not in known)
-
-
-def read_rows(
-    table: Path,
-    needed: Sequence[str] = (),
-    remedy: str = "",
-    columns: Mapping[Any, str] = MappingProxyType({}),
-    encoding: str = "utf-8",
-    faults: list[UserError] | None = None,
-) -> pd.DataFrame:
-    """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
-
-    `columns` gives columns of the table by the names that they are to have. A column that has such a name itself, and
-    another is taken in its place, is left out. Raises UserError for an unreadable file, a column that appears twice, a
-    row with more cells than the header, and a column of `columns` that is missing; where columns are `needed`, also for
-    one of these and, with `remedy`, for a table without rows. With a list of `faults`, missing columns and another
-    encoding are added to it instead.
-    """
-    try:
-        rows = read_texts(table, headed, encoding)
-    except UserError as error:
-        if faults is None or not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-        faults.append(error)
-        rows = read_texts(table, headed, "latin-1")  # every byte is a letter of it
-    header = f"it has {', '.join(map(str, rows))}"
-    require_none(
-        UserError(table, f"no column {name!r}, which dataset.columns.{role} names", header)
-        for role, name in columns.items()
-        if headed(name) not in rows
-    )
-    rows = renamed(rows, columns)
-    missing = [UserError(table, f"no column {name!r}", header) for name in needed if name not in rows]
-    if faults is None:
-        require_none(missing)
-    else:
-        faults += missing
-    if needed and rows.empty:
-        raise UserError(table, "has no rows below its header", remedy)
-    return rows
-
-
-def renamed(rows: pd.DataFrame, columns: Mapping[Any, str]) -> pd.DataFrame:
-    """Return rows of a table whose column `columns[name]` is called `name`; see `read_rows`."""
-    named = {role: headed(name) for role, name in columns.items()}
-    rest = rows.drop(columns=[*{*named.values(), *named} & {*rows}])
-    return rest.assign(**{role: rows[name] for role, name in named.items()})
-
-
-def headed(name: str) -> str:
-    """Return the name under which a column is known, for its head in a table."""
-    return name.strip().casefold()
-
-
-def label_texts(cells: pd.Series) -> pd.Series:
-    """Return labels as texts; numbers that a spreadsheet has written as decimals are whole: `1.0` and `1,0` are `1`."""
-    return cells.astype(str).str.strip().str.replace(r"^(\d+)[.,]0$", r"\1", regex=True).where(cells.notna(), None)
-
-
-def place(table: Path, wrong: pd.Series) -> str:
-    """Return the place of the first row that `wrong` marks, such as `images.csv, line 7`."""
-    return f"{table}, {wrong.index.name} {wrong.idxmax()}"
-
-
-def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
-    """Return an error for a column with empty cells."""
-    empty = cells.isna()
-    if not empty.any():
-        return []
-    return [UserError(place(table, empty), f"{cells.name} is empty{_also(int(empty.sum()))}", "fill it in")]
-
-
-def _also(rows: int) -> str:
-    """Return the end of a message about the first of some rows."""
-    if rows > 2:
-        return f", as in {rows - 1:,} more rows"
-    if rows == 2:
-        return ", as in one more row"
-    return ""
-
-
-def file_faults(
-    table: Path, folder: Path, paths: pd.Series, remedy: str, kinds: Sequence[str] = FILE_FAULTS
-) -> list[UserError]:
-    """Return an error for each path, relative to `folder`, whose file has a fault of one of some kinds.
-
-    `remedy` says what to do about a lost or an empty file.
-    """
-    found = {path: _file_fault(located(folder, path)[0]) for path in paths.unique()}
-    faults = {path: problem for path, problem in found.items() if problem in kinds}
-
-    def fault(path: str) -> UserError:
-        file, _ = located(folder, path)
-        better = ""
-        if faults[path] == LOST:
-            better = _other_name(file)
-        return UserError(place(table, paths == path), f"{faults[path]}: {file}", better or remedy)
-
-    # One line says it of all paths that a program of Windows has written.
-    written = [path for path, problem in faults.items() if problem == LOST and "\\" in path]
-    folded_lines = []
-    if written:
-        first = fault(written[0])
-        folded_lines = [UserError(first.where, f"{first.what}{_also(int(paths.isin(written).sum()))}", first.remedy)]
-        faults = {path: problem for path, problem in faults.items() if path not in set(written)}
-    return [*folded_lines, *shortened(map(fault, faults), len(faults), table)]
-
-
-def _file_fault(file: Path) -> str:
-    """Return what is wrong with an image's file; an empty text if nothing."""
-    if not file.is_file():
-        return LOST
-    return "" if file.stat().st_size else EMPTY
-
-
-def _several_of_one(table: Path, patients: pd.Series) -> list[UserError]:
-    """Return an error for each row with the patient of an earlier one."""
-    again = patients[patients.duplicated() & patients.notna()]
-
-    def fault(row: int) -> UserError:
-        problem = f"patient {quoted(patients[row])} is that of {place(table, patients == patients[row])} too"
-        remedy = "correct it, or remove dataset.one_image_a_patient"
-        return UserError(f"{table}, {patients.index.name} {row}", problem, remedy)
-
-    return shortened(map(fault, again.index), len(again), table)
-
-
-def _other_name(file: Path) -> str:
-    """Return how the name of a lost image is spelt in its folder; an empty text if it is not there at all."""
-    if "\\" in str(file):
-        return "write / between folders"
-    with contextlib.suppress(OSError, ValueError):
-        names = [other.name for other in file.parent.iterdir() if folded(other.name) == folded(file.name)]
-        if names:
-            return f"its folder has {quoted(min(names))}: spaces, case and the Unicode form count"
-    return ""
-
-
-def _repeated(table: Path, paths: pd.Series) -> list[UserError]:
-    """Return an error for each row whose image is in an earlier row, even as `a.png` and `./a.png`.
-
-    Such an image could be in the training and in the test data.
-    """
-    folder = table.parent.absolute()
-    files = paths.map(lambda path: os.path.normpath(folder / path))
-    again = files[files.duplicated()]
-
-    def fault(row: int) -> UserError:
-        first = place(table, files == files[row])
-        where = f"{table}, {files.index.name} {row}"
-        return UserError(where, f"{paths[row]!r} is the image of {first}", "list it once")
-
-    return shortened(map(fault, again.index), len(again), table)

@@ -16,8 +16,7 @@ from ..core.rng import stream
 from ..io.download import Source
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading, Spacing, in_window, sound
-from ._arrays import listed
-from ._base import Card, Opened
+from ._base import Card, Opened, listed
 from ._outlines import Layout, Outlines, Pair, ellipse, square
 
 ARCHIVE = Source(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core import digest
 from ..core.errors import UserError, require_none
@@ -74,13 +74,9 @@ def _problems(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "training.select_at needs images of sites that do not train", "leave it out"
     for transform in {t.name: t for run in plan.runs.values() for t in run.transforms if t.per_site}:
         yield f"the transform {transform} sends statistics of images between sites", "leave it out"
-    for algorithm in sorted({run.algorithm.name for run in plan.runs.values() if _pools(run)}):
+    pooled = {run.algorithm.name for run in plan.runs.values() if run.algorithm.collaboration.count(2) == 1}
+    for algorithm in sorted(pooled):
         yield f"{algorithm} needs the images of all sites in one place", "leave it out"
     asking = [key for key, inference in plan.inferences.items() if inference.asks or inference.client]
     if asking:
         yield f"the inferences {', '.join(asking)} need answers of other sites", "leave them out"
-
-
-def _pools(run: Run) -> bool:
-    parts: dict[str, Any] = {"a": 1, "b": 2}
-    return len(run.algorithm.collaboration.clients(parts, lambda images: images)) == 1

@@ -1,13 +1,15 @@
 """A site's side of a study: its own table, prepared and checked, and its answers to the server's messages.
 
-Only what `Hospital.answer` returns leaves the site. It is counted by name in `sent`.
+Only what `Hospital.answer` returns leaves the site. It is counted by name in `sent`, and `leaves` says it before.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from .. import __version__
@@ -28,12 +30,16 @@ from ..jobs.assign import assign
 from ..jobs.devices import take_device
 from ..jobs.predict import predict
 from ..jobs.prepare import obtain, prepare
+from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from ..jobs.run_images import RunImages
 from ..jobs.train import specification
 from ..study.plan import Plan
 from ..study.run import Run
 from . import agreed
 from .rows import SPLITS, packed_rows
+
+SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"
+"""What each site is told about everything that leaves."""
 
 
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
@@ -208,3 +214,23 @@ class Hospital:
         inferences = {key: self.local.inferences[key] for key in self.local.predictions(run.id)}
         predict(files.folder, inferences, self.paths, out, threads=self.threads)
         return packed_rows(read_table(out), samples, columns, self.paths.results / "federation" / "pseudonyms.key")
+
+
+def leaves(hospital: Hospital) -> Iterator[str]:
+    """Yield lines that say what leaves a site, and the budget of each kind of message."""
+    for key, run in hospital.runs.items():
+        forms, budgets = hospital.forms(key), hospital.budgets(key)
+        yield f"  {run.method}, bn {run.bn}, seed {run.seed}: {run.training.rounds} rounds"
+        for kind, budget in budgets.items():
+            sets = [known for (asked, _), known in forms.answers.items() if asked == kind]
+            tensors = {name: form for known in sets for one in known for name, form in one.items()}
+            for name, (shape, _) in sorted(tensors.items()):
+                yield f"    {kind}: {name}, {math.prod(shape):,} numbers, at most {budget:,} times"
+        counts = ", ".join(f"{kind} {budget:,}" for kind, budget in budgets.items())
+        yield f"    answered at most so often, then refused: {counts}"
+    yield f"  with each answer: {WITH_EACH_ANSWER}"
+    if hospital.rows:
+        columns = ", ".join(row_columns(hospital.local.study))
+        yield f"  once at the end, for each scored image under drawn numbers of image and patient: {columns}"
+        yield "    (--no-rows keeps them here; the page then lacks this site)"
+    yield SENTENCE

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from ..core.errors import UserError
-from ..data.samples import MappedSamples
-from ..data.site_transforms import at_site, site_statistics
+from ..data.samples import MappedSamples, at_site, site_statistics
 from ..engine.prediction import adapted_probabilities
 from ..inferences import Inference, Site
 from ..io.checksums import require

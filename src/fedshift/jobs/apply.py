@@ -22,7 +22,7 @@ from ..core import digest, registry
 from ..core.console import Progress
 from ..core.errors import UserError
 from ..core.rng import stream
-from ..data.site_transforms import at_site, site_statistics
+from ..data.samples import at_site, site_statistics
 from ..engine.prediction import probabilities
 from ..inferences import Site
 from ..io.disk import atomic_folder, existing, require_space, sweep

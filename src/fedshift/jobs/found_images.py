@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.errors import UserError, did_you_mean
 from ..core.spelling import counted, folded
-from ..datasets.own_images import MASKS, ROLES, renamed
+from ..datasets._own_rows import MASKS, ROLES, renamed
 from ..io.images import NIFTI, is_scan, located, open_scan
 from ..io.scan import Reading
 from ..io.tables import read_texts, write_table

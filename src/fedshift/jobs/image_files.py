@@ -15,7 +15,8 @@ from ..core.errors import UserError, require_none
 from ..core.spelling import counted, groups, quoted
 from ..data.samples import MappedSamples
 from ..datasets._outlines import square
-from ..datasets.own_images import SCANS, OwnImages, empty_cells, file_faults, headed, read_rows, renamed
+from ..datasets._own_rows import empty_cells, file_faults, headed, read_rows, renamed
+from ..datasets.own_images import SCANS, OwnImages
 from ..io.images import NIFTI, PLAIN, is_scan, located
 from ..transforms import Transform
 

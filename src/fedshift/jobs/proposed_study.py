@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from ..core.spelling import PLACEHOLDERS, counted, folded
-from ..datasets.own_images import label_texts
+from ..datasets._own_rows import label_texts
 from .found_images import MOST_CLASSES, Choose, Found
 
 if TYPE_CHECKING:

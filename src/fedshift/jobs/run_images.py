@@ -10,8 +10,7 @@ import numpy as np
 
 from ..core.errors import UserError, did_you_mean
 from ..data.prepared import Prepared, read_partition
-from ..data.samples import MappedSamples, mapped
-from ..data.site_transforms import Statistics, at_site, site_statistics
+from ..data.samples import MappedSamples, Statistics, at_site, mapped, site_statistics
 from ..io import identity
 from ..io.paths import Paths
 

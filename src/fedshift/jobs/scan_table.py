@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
@@ -99,13 +99,12 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
                 listed.faults.append(fault)
             else:
                 if row is not None:
-                    place, label, patient, series, device, other = row
-                    if other:
-                        beside[len(listed.rows)] = other
+                    if row.beside:
+                        beside[len(listed.rows)] = row.beside
                     # a letter in front, or a spreadsheet would take 123e45 for a number
-                    hidden = f"p{pseudonyms('patient', folded(patient))}" if patient else ""
-                    within = f"s{pseudonyms('series', series)}" if series else ""
-                    listed.rows.append((_from(out, place), label, site, hidden, within, *device))
+                    patient = f"p{pseudonyms('patient', folded(row.patient))}" if row.patient else ""
+                    series = f"s{pseudonyms('series', row.series)}" if row.series else ""
+                    listed.rows.append((_from(out, row.file), row.label, site, patient, series, *row.device))
             bar.update(1)
     if len(beside) < len(listed.rows):
         listed.counts.update(beside.values())
@@ -118,7 +117,18 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     return listed
 
 
-_Row = tuple[Path, str, str, str, tuple[str, ...], str]
+class _Row(NamedTuple):
+    """A file as its header tells it, before the numbers of patient and series become pseudonyms.
+
+    `device` are the cells of CODES and DEVICE; `beside` says what the file is where it is meant beside others.
+    """
+
+    file: Path
+    label: str = ""
+    patient: str = ""
+    series: str = ""
+    device: tuple[str, ...] = ("",) * len(CODES | DEVICE)
+    beside: str = ""
 
 
 def other_than_image(header: Dataset) -> str:
@@ -147,7 +157,7 @@ def _class(header: Dataset) -> str:
 
 
 def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> _Row | None:
-    """Return the file, label, patient, series and device of a row; None for a DICOM file without an image, or a copy.
+    """Return the row of a file; None for a DICOM file without an image, or a copy.
 
     `seen` holds the SOPInstanceUIDs so far.
     """
@@ -160,7 +170,7 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
             patient = file.name[: -len(".nii.gz" if name.endswith(".gz") else ".nii")]
         if not patient:
             counts["in no folder of a patient: the cell patient is empty"] += 1
-        return file, labels.of(patient=patient) if labels else "", patient, "", ("",) * len(CODES | DEVICE), ""
+        return _Row(file, labels.of(patient=patient) if labels else "", patient)
     wanted = ("Rows", "BurnedInAnnotation", SERIES, *KIND, *PERSON, *CODES.values(), *DEVICE.values())
     header = read_header(file, wanted, SOUND)
     if "Rows" not in header:
@@ -187,7 +197,7 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
     label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
     device = [_code(header, element) for element in CODES.values()]
     device += [_text(header, element) for element in DEVICE.values()]
-    return file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header)
+    return _Row(file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header))
 
 
 def _text(header: Dataset, element: str) -> str:

@@ -1,11 +1,16 @@
-"""Scores of one site's predictions, one file each.
+"""Scores of one site's predictions, one file each; those of a few lines share `_classes` and `_masks`.
 
 A file here turns labels and probabilities into a number, and gives the contribution of each sample to it.
 Means over sites, intervals and comparisons belong to `analysis`.
 """
 
 from ._base import Metric
-from ._placements import Placements, midranks, placements
-from ._thresholds import reached
+from ._ranks import Placements, midranks, placements, reached
 
-__all__ = ["Metric", "Placements", "midranks", "placements", "reached"]
+__all__ = ["SHARED_FILES", "Metric", "Placements", "midranks", "placements", "reached"]
+
+SHARED_FILES = {
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "brier", "ece", "sensitivity", "specificity"), "_classes"),
+    **dict.fromkeys(("assd", "dice", "false_alarms", "hd95", "iou", "missed", "nsd", "volume_error"), "_masks"),
+}
+"""The file of each metric that has none of its own: there the class states its `name`."""

@@ -1,4 +1,4 @@
-"""The base class of scores of masks."""
+"""Scores of masks: overlap, distance of edges, volume, and structures that are missed or invented."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..tasks.segmentation import NUMBERS
+from ..tasks.segmentation import NUMBERS, dice
 from ._base import Metric
 
 
@@ -52,3 +52,104 @@ class SurfaceDistance(MaskMetric):
     percent = False
     least = 0.0
     caveat = "HD95 and ASSD of a missed structure, and of a false alarm, are the diagonal of the image."
+
+
+class Dice(MaskMetric):
+    """2 |A and B| / (|A| + |B|). A missed structure and a false alarm have 0; without both there is none."""
+
+    name = "dice"
+    title = "Dice"
+    in_sentence = "Dice"
+
+    def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return dice(tp, fp, fn)
+
+
+class IoU(MaskMetric):
+    """|A and B| / |A or B|. A missed structure and a false alarm have 0; without both there is none."""
+
+    name = "iou"
+    title = "IoU"
+    in_sentence = "IoU"
+
+    def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return np.asarray(tp / (tp + fp + fn))
+
+
+class HD95(SurfaceDistance):
+    """The larger of both directions' 95th percentiles of the distance between surfaces, as in MONAI.
+
+    A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
+    """
+
+    name = "hd95"
+    display_name = "HD95"
+    title = "HD95"
+
+    def of_structure(self, hd95: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return hd95
+
+
+class ASSD(SurfaceDistance):
+    """The mean distance of the edge pixels of mask and reference to the other edge.
+
+    A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
+    """
+
+    name = "assd"
+    display_name = "ASSD"
+    title = "ASSD"
+
+    def of_structure(self, assd: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return assd
+
+
+class NSD(MaskMetric):
+    """The share of the edge pixels of mask and reference that lie within the task's tolerance of the other edge.
+
+    A missed structure and a false alarm have 0.
+    """
+
+    name = "nsd"
+    display_name = "NSD"
+    title = "Surface Dice"
+
+    def of_structure(self, nsd: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return nsd
+
+
+class VolumeError(MaskMetric):
+    """||A| - |B|| / |B| with the reference B; none where the reference is empty."""
+
+    name = "volume_error"
+    title = "Volume error"
+    higher_is_better = False
+    percent = False
+    least = 0.0
+
+    def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return np.where(tp + fn > 0, np.abs(fp - fn) / (tp + fn), np.nan)
+
+
+class Missed(MaskMetric):
+    """The share of the images or patients with a structure where no pixel of it is predicted."""
+
+    name = "missed"
+    title = "Missed"
+    in_sentence = "share of missed structures"
+    higher_is_better = False
+
+    def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return np.where(tp + fn > 0, tp + fp == 0, np.nan)
+
+
+class FalseAlarms(MaskMetric):
+    """The share of the images or patients without a structure where a pixel of it is predicted; none if all have it."""
+
+    name = "false_alarms"
+    title = "False alarms"
+    in_sentence = "share of false alarms"
+    higher_is_better = False
+
+    def of_structure(self, tp: np.ndarray, fp: np.ndarray, fn: np.ndarray, **_: np.ndarray) -> np.ndarray:
+        return np.where(tp + fn > 0, np.nan, fp > 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ._base import Metric
-from ._one_vs_rest import compared
-from ._placements import placements
+from ._ranks import compared, placements
 
 
 class AUC(Metric):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.conditions import ABSENT, Condition, conditions
 from ..core import digest
 from ..core.errors import UserError
-from ..study.selector import BASELINE, CHOICES, resolved
+from ..study.published import BASELINE, CHOICES, resolved
 
 if TYPE_CHECKING:
     from ..inferences import Inference

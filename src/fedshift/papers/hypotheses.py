@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..analysis.estimates import Estimate
     from ..analysis.names import Names
     from ..analysis.numbers import Numbers, Row
-    from ..study.hypothesis import Hypothesis, Sites
+    from ..study.analysis_plan import Hypothesis, Sites
     from ..study.plan import Plan
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),

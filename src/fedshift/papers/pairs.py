@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UserError, UserErrors, did_you_mean
-from ..study.published import RECORDED, Side, Trend
-from ..study.selector import CHOICES, merged, resolved
+from ..study.published import CHOICES, RECORDED, Side, Trend, merged, resolved
 from . import hypotheses, primary
 from .cells import UNION, Cell, differing
 from .printed import rows

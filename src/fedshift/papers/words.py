@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
-from ..study.selector import BASELINE, merged
+from ..study.published import BASELINE, merged
 from .cells import UNION, Cell, Finder, differing
 from .printed import Row, rows
 

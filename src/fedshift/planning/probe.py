@@ -19,8 +19,7 @@ from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, require_none
 from ..data.prepared import Prepared
-from ..data.samples import MappedSamples, mapped
-from ..data.site_transforms import at_site, site_statistics
+from ..data.samples import MappedSamples, at_site, mapped, site_statistics
 from ..engine.batches import equal_steps, phase_steps
 from ..engine.federation import Federation
 from ..io.paths import Paths

@@ -18,7 +18,7 @@ from ..io.tables import read_table
 from ..jobs.apply import Applied
 from ..jobs.image_files import LOOKS, looks
 from ..jobs.run_images import RunImages
-from ..study.selector import BASELINE
+from ..study.published import BASELINE
 from .html import Light, PageTable, plain
 from .new_classes import NewClasses
 from .phrases import chosen_by, in_percent, level

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from scipy import ndimage
 
 from ..core.console import Progress, say
 from ..core.errors import UserError, require_none
@@ -18,14 +21,33 @@ from ..core.spelling import folded
 from ..io.disk import atomic_folder
 from ..io.pseudonyms import Pseudonyms
 from ..io.text import write_json
-from . import tissue
-from .annotations import ROLES, Shape, by_role, read_shapes, require_inside
-from .contact_sheet import Tile, overlay, sheet
-from .pyramid import Pyramid, opened, require_openslide
-from .rasterise import area
+from .annotations import ROLES, Mask, Shape, area, by_role, read_shapes, require_inside
+from .pyramid import Pixels, Pyramid, opened, require_openslide
 from .slide_table import WRITTEN, Slide, read_slides
-from .squares import Chosen, Grid, Labelled, Settings, choose, label
+from .squares import (
+    FAINT,
+    MUCH,
+    THUMBNAIL,
+    Chosen,
+    Grid,
+    Labelled,
+    Settings,
+    Survey,
+    choose,
+    label,
+    otsu,
+    survey,
+    tissue,
+)
 
+LINE = 15
+GAP = 8
+ACROSS = 5
+"""Pixels of a line of text and between slides, and slides side by side."""
+TUMOUR = (213, 94, 0)
+TISSUE = (0, 114, 178)
+"""Orange and blue, which colour-blind readers can tell apart."""
+LEGEND = "orange: annotated tumour; blue line: rim of the tissue; dots: patches, orange tumour, blue normal"
 TABLE = "images.csv"
 ACCOUNT = "patches.json"
 """The table of patches, and the account of how they were made, in the folder that is written."""
@@ -33,6 +55,53 @@ DIFFERS = 0.05
 """The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
 SHEET = 40
 """The most slides on a contact sheet."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A slide on a contact sheet: its thumbnail with what was found, and lines of text below it."""
+
+    picture: Pixels
+    lines: tuple[str, ...]
+
+
+def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iterable[Chosen]) -> Pixels:
+    """Return the thumbnail of a slide with its tumour, the rim of its tissue and the places of its patches."""
+    # the middle pixel of each block stands for it
+    every = slice(survey.reduction // 2, None, survey.reduction)
+    picture = survey.thumbnail.copy()
+    height, width = picture.shape[:2]
+    for mask, colour, strength in ((tumour[every, every], TUMOUR, 0.35), (_rim(tissue[every, every]), TISSUE, 1.0)):
+        part = picture[: mask.shape[0], : mask.shape[1]]
+        part[mask] = part[mask] * (1 - strength) + np.array(colour) * strength
+    for squares in chosen:
+        middle = ((squares.places + 0.5) * grid.settings.cells / survey.reduction).astype(int)
+        rows, columns = np.minimum(middle, [height - 1, width - 1]).T
+        picture[rows, columns] = TUMOUR if squares.label == "tumour" else TISSUE
+    return picture
+
+
+def _rim(mask: Mask) -> Mask:
+    return mask & ~ndimage.binary_erosion(mask)
+
+
+def sheet(tiles: Sequence[Tile]) -> Image.Image:
+    """Return the contact sheet of the slides of a site."""
+    lines = max(len(tile.lines) for tile in tiles)
+    wide = THUMBNAIL + GAP
+    high = THUMBNAIL + GAP + lines * LINE
+    across = max(min(ACROSS, len(tiles)), 2)
+    image = Image.new("RGB", (across * wide + GAP, math.ceil(len(tiles) / across) * high + GAP + LINE), "white")
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default(11)
+    draw.text((GAP, GAP // 2), LEGEND, "black", font)
+    for number, tile in enumerate(tiles):
+        left = GAP + number % across * wide
+        top = GAP + LINE + number // across * high
+        image.paste(Image.fromarray(tile.picture), (left, top))
+        for line, text in enumerate(tile.lines):
+            draw.text((left, top + tile.picture.shape[0] + line * LINE), text, "black", font)
+    return image
 
 
 @dataclass(frozen=True)
@@ -198,9 +267,9 @@ def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
     with opened(slide.path, slide.mpp) as pyramid:
         grid = _grid(pyramid, settings)
         shapes = _shapes(slide, pyramid, settings)
-        survey = tissue.survey(pyramid, grid)
-        threshold = tissue.otsu(survey.histogram) if settings.tissue == "otsu" else float(settings.tissue)
-        on_tissue = tissue.tissue(survey.saturation, threshold, settings.core * settings.mpp / settings.cells)
+        surveyed = survey(pyramid, grid)
+        threshold = otsu(surveyed.histogram) if settings.tissue == "otsu" else float(settings.tissue)
+        on_tissue = tissue(surveyed.saturation, threshold, settings.core * settings.mpp / settings.cells)
         tumour = area(shapes["tumour"], shapes["hole"], grid.pixel, grid.mask)
         ignored = area(shapes["ignore"], (), grid.pixel, grid.mask) if shapes["ignore"] else None
         squares = label(grid, tumour, on_tissue, ignored)
@@ -224,7 +293,7 @@ def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
             "warnings": warnings,
         }
         rows = [row for part in chosen for row in _patches(pyramid, grid, squares, part, names, folder)]
-        picture = overlay(survey, grid, tumour, on_tissue, chosen)
+        picture = overlay(surveyed, grid, tumour, on_tissue, chosen)
     words = ", ".join(f"{number} {name}" for name, number in numbers.items()) or "no patches"
     say(f"{slide.key}: {words}")
     for warning in warnings:
@@ -261,8 +330,8 @@ def _warnings(pyramid: Pyramid, threshold: float, share: float, numbers: dict[st
             read is not None and abs(read - stated) > DIFFERS * stated,
             f"mpp {stated:g} in the table, {read} in the file",
         ),
-        (threshold < tissue.FAINT, f"saturation threshold {threshold:g}: blank, or not stained in colour"),
-        (share > tissue.MUCH, f"tissue on {share:.0%} of the slide: look at its rim"),
+        (threshold < FAINT, f"saturation threshold {threshold:g}: blank, or not stained in colour"),
+        (share > MUCH, f"tissue on {share:.0%} of the slide: look at its rim"),
         (not numbers, "no square for a patch"),
     ]
     return [words for holds, words in cases if holds]

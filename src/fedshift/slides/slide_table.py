@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import UserError, require_none
-from ..datasets.own_images import empty_cells, read_rows
+from ..datasets._own_rows import empty_cells, read_rows
 from .pyramid import LEAST, MOST
 from .squares import CLASSES
 

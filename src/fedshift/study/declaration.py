@@ -16,7 +16,8 @@ from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.text import parsed, read_yaml
 from ..tasks import CLASSIFICATION, Task
-from .author import Author
+from .analysis_plan import Hypothesis, Primary, ThresholdField
+from .author import Author, SiteWords, Unit
 from .fields import (
     MANY,
     AddonField,
@@ -31,12 +32,8 @@ from .fields import (
     TransformField,
     shared,
 )
-from .hypothesis import Hypothesis
 from .published import Published, Trend
 from .search import Rule, TrainingField
-from .selector import Selector
-from .sites import SiteWords, Unit
-from .threshold import ThresholdField
 
 
 class Grid(Frozen):
@@ -63,18 +60,6 @@ class Grid(Frozen):
     training: TrainingField = Field({}, description="settings that differ from the study's training")
     inferences: tuple[InferenceField, ...] | None = Field(
         None, min_length=1, description="default: the study's inferences"
-    )
-
-
-class Primary(Frozen):
-    """The comparison that a study is made for, declared before its results are seen."""
-
-    condition: Selector = Field(description="settings of the condition that is compared, or of several conditions")
-    against: Selector = Field(description="settings of the condition that it is compared with, given in the same way")
-    smallest: float | None = Field(
-        None,
-        gt=0,
-        description="the smallest difference that matters, in units of the headline metric: 0.01 is 1 point",
     )
 
 

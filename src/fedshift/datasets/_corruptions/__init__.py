@@ -52,9 +52,9 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, first: 
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (SIDE, SIDE, 3):
         problem = f"are {images.dtype} of shape {images.shape}, expected uint8 of shape (n, {SIDE}, {SIDE}, 3)"
         raise UserError("images", problem, "bring them to this form")
-    from . import blur, digital, elastic, noise, weather
+    from . import blur, digital, weather
 
-    function, constants = (noise.TABLE | blur.TABLE | weather.TABLE | elastic.TABLE | digital.TABLE)[name]
+    function, constants = (blur.TABLE | weather.TABLE | digital.TABLE)[name]
     out = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         part = images[start : start + CHUNK]

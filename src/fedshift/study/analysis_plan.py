@@ -1,15 +1,67 @@
-"""The rule by which a study chooses the threshold of its operating point."""
+"""The analysis that a study declares before results are seen: primary comparison, hypotheses and threshold."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ..core.errors import UserError
 from ..core.plugin import Frozen
+from .published import Selector
 
+Sites = Literal["internal", "external"] | Annotated[tuple[str, ...], Field(min_length=1)]
 YOUDEN = "youden"
+
+
+class Primary(Frozen):
+    """The comparison that a study is made for, declared before its results are seen."""
+
+    condition: Selector = Field(description="settings of the condition that is compared, or of several conditions")
+    against: Selector = Field(description="settings of the condition that it is compared with, given in the same way")
+    smallest: float | None = Field(
+        None,
+        gt=0,
+        description="the smallest difference that matters, in units of the headline metric: 0.01 is 1 point",
+    )
+
+
+class Hypothesis(Frozen):
+    """A claim about a difference of the headline metric, between two conditions or between two groups of sites.
+
+    The difference is that of means over sites, `condition` minus `against`, and positive where `condition` is better,
+    also where a lower metric is better. Each side is one condition under one inference.
+    """
+
+    claim: str = Field(min_length=1, description="the claim in a plain sentence, which the answer is yes or no to")
+    condition: Selector = Field(description="settings of the condition, and its inference; default: source")
+    at: Sites = Field("external", description="the sites at which it is taken: a role, or a list of sites")
+    against: Selector | None = Field(
+        None, description="settings of the condition that it is compared with; default: the same condition"
+    )
+    against_at: Sites | None = Field(
+        None, description="the sites at which `against` is taken; default: those of `condition`"
+    )
+    direction: Literal["above", "below", "within"] = Field(
+        "above",
+        description="what is claimed of the difference: it is above the margin, below it, or within it either way",
+    )
+    margin: float = Field(0.0, description="the margin in units of the headline metric: 0.02 is 2 points")
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> Hypothesis:
+        if self.against is None and self.against_at is None:
+            raise UserError("against", "is missing, and so is against_at: nothing is compared", "give one of the two")
+        if self.direction == "within" and self.margin <= 0:
+            raise UserError("margin", f"is {self.margin:g}, and nothing is within it", "give a margin above 0")
+        return self
+
+    @property
+    def sides(self) -> tuple[tuple[Selector, Sites], tuple[Selector, Sites]]:
+        """Both sides, each as settings and sites."""
+        settings = self.condition if self.against is None else self.against
+        sites = self.at if self.against_at is None else self.against_at
+        return (self.condition, self.at), (settings, sites)
 
 
 class Threshold(Frozen, allow_inf_nan=False):

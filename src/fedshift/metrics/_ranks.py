@@ -1,10 +1,17 @@
-"""Placements: the share of the other class that each sample is ranked above, or below."""
+"""Samples by their score: ranks, placements, counts above thresholds, and the classes that are compared."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+
+
+def compared(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Return the classes that are compared with the rest: class 1 of two; of more, those that are present."""
+    if probability.shape[1] == 2:
+        return np.array([1])
+    return np.unique(label)
 
 
 class Placements(NamedTuple):
@@ -44,3 +51,10 @@ def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
     below = (over_all - within) / opposite
     placement = np.where(positive, below, 1 - below)
     return Placements(float(placement[positive].mean()), placement)
+
+
+def reached(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many positives, and how many samples, reach each distinct score, from the highest down; both (k,)."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
+    return np.cumsum(positive[order])[last], last + 1

@@ -1,21 +1,28 @@
-"""CIFAR-10 and CIFAR-100: binary files of one or two bytes of labels, then red, green and blue planes of 32x32."""
+"""Small benchmark images divided among clients as in FedTAN: the division, and CIFAR's binary files.
+
+A record has one or two bytes of labels, then the red, green and blue planes of 32x32.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..io.disk import atomic_folder
 from ..io.download import Source
-from ._arrays import require_labels
-from ._base import Card, Opened
-from ._divide import CAVEAT, Divided
+from ._base import Card, Dataset, Opened, listed, require_labels
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLASSES = 10
+CAVEAT = "The clients are parts of one set, divided by label or at random: no real site stands behind them."
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"
 TEST = "test_batch.bin"
@@ -23,6 +30,73 @@ TEST = "test_batch.bin"
 SIDE = 32
 PLANES = (3, SIDE, SIDE)
 AGAIN = "obtain the archive again"
+
+
+class Divided(Dataset):
+    """Training images divided among the sites client1, client2, ...; the official test images are the site test.
+
+    The divisions are those of FedTAN: iid, or client i (from 0) holds `classes_per_client` consecutive classes in equal
+    parts. Its first class is i times the number of classes over the number of clients; after the last class comes
+    class 0 again.
+    """
+
+    site_kind = "client"
+    many: ClassVar[int] = CLASSES
+    """Number of classes."""
+    miniature_fields = frozenset({"images"})
+    reading_fields = frozenset({"clients", "classes_per_client", "seed"})
+    clients: int = Field(5, ge=1, le=100, description="number of sites that share the training images")
+    classes_per_client: int | None = Field(
+        None, ge=1, le=CLASSES, description="number of classes that each client holds; by default, clients are iid"
+    )
+    seed: int = Field(0, ge=0, description="seed of the shuffle before the training images are divided")
+    images: int = Field(
+        50, ge=10, description="training images of each class in the miniature, which has a fifth as many test images"
+    )
+
+    @model_validator(mode="after")
+    def _even(self) -> Divided:
+        if self.classes_per_client is None:
+            return self
+        if self.many % self.clients:
+            problem = f"{self.clients} clients do not divide {self.many} classes evenly"
+            *even, last = [str(k) for k in range(1, self.many + 1) if self.many % k == 0]
+            raise UserError("clients", problem, f"take {', '.join(even)} or {last}, or leave out classes_per_client")
+        step = self.many // self.clients
+        if self.classes_per_client % step:
+            problem = f"{self.classes_per_client} classes for each of {self.clients} clients make unequal parts"
+            raise UserError("classes_per_client", problem, f"take a multiple of {step}")
+        return self
+
+    def samples(self, train: np.ndarray, test: np.ndarray) -> pd.DataFrame:
+        """Return the table of `Opened` for these labels: training images, then test images, in stored order."""
+        client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
+        names = [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))]
+        sites = [*(f"client{k + 1}" for k in client), *["test"] * len(test)]
+        return listed(names, sites, np.concatenate([train, test]))
+
+
+def divide(
+    labels: np.ndarray, clients: int, per_client: int | None, rng: np.random.Generator, classes: int = CLASSES
+) -> np.ndarray:
+    """Return the number of the client, from 0, that holds each image: (n,) int64.
+
+    Without `per_client`, the images are shuffled and cut into parts whose sizes differ by at most one. With it, the
+    images are sorted by label and cut into one block for each client, which has step = `classes` / clients classes if
+    all classes have the same size. Each block is shared evenly by per_client / step clients, so that client i holds
+    parts of the blocks i, i + 1, ... (FedTAN, supplement). `rng` draws which images of a class go to which client.
+    """
+    # the permutation comes first: the stable sort below keeps its random order within each class
+    order = rng.permutation(len(labels))
+    sharers = 1
+    if per_client is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+        sharers = per_client * clients // classes
+    client = np.empty(len(labels), dtype=np.int64)
+    for b, block in enumerate(np.array_split(order, clients)):
+        for k in range(sharers):
+            client[block[k::sharers]] = (b - k) % clients
+    return client
 
 
 def read_records(path: Path, classes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
