@@ -1,12 +1,13 @@
 """Put the page of a study into the gallery of the documentation: `make gallery STUDY=demo`.
 
-The page is copied from `reports/`, or from where `make reproduce` has written it, to `docs/gallery/` under a fixed
-name. Then the list in `docs/gallery.md` is written again: it has the studies of `docs/gallery/studies.yaml` whose pages
-are there. Without a study, only the list is written.
+The page is read from `reports/`, or from where `make reproduce` has written it. It is copied to `docs/gallery/` under a
+fixed name; of an entry whose file is an SVG, only its first picture is. Then the list in `docs/gallery.md` is written
+again: it has the studies of `docs/gallery/studies.yaml` whose files are there. Without a study, only the list is.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ BEGIN = "<!-- The list begins: make gallery writes it -->"
 END = "<!-- The list ends -->"
 LARGEST = 2_000_000
 """The most bytes of a page."""
+PICTURE = re.compile(r'<figure class="forest wide">\s*(<svg.*?</svg>)', re.DOTALL)
+"""The first picture of a page."""
 WIDTH = 150
 """The most characters of a line of Markdown."""
 
@@ -28,8 +31,8 @@ WIDTH = 150
 class Exhibit:
     """A study whose page can be shown.
 
-    `file` is the name of the page in the gallery, `shows` and `limits` are a sentence each, and `images` says whether
-    the page may contain images of the data, as far as their licence goes.
+    `file` is the name in the gallery, of a page (.html) or of its first picture (.svg); `shows` and `limits` are a
+    sentence each, and `images` says whether the page may contain images of the data, as far as their licence goes.
     """
 
     study: str
@@ -49,6 +52,8 @@ def listing(gallery: Path) -> str:
     for exhibit in EXHIBITS:
         if (gallery / exhibit.file).is_file():
             link = f"[Open the page of `{exhibit.study}`](gallery/{exhibit.file})"
+            if exhibit.file.endswith(".svg"):
+                link = f"![The answer of the study {exhibit.study}](gallery/{exhibit.file})"
             words = textwrap.fill(f"{exhibit.shows} {exhibit.limits}", WIDTH)
             entries.append(f"## {exhibit.title}\n\n{words}\n\n{link}")
     return "\n\n".join(entries)
@@ -58,6 +63,16 @@ def written(page: str, gallery: Path) -> str:
     """Return the gallery's Markdown with the list between its two marks."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{listing(gallery)}\n\n{END}{rest.partition(END)[2]}"
+
+
+def shown(exhibit: Exhibit, html: str) -> str:
+    """Return what the gallery has of a page: all of it, or its first picture, dark on white; empty if it has none."""
+    if exhibit.file.endswith(".html"):
+        return html
+    picture = PICTURE.search(html)
+    if picture is None:
+        return ""
+    return picture[1].replace('style="', 'style="color: #111; background: #fff; ', 1) + "\n"
 
 
 def fault(exhibit: Exhibit, page: Path) -> str:
@@ -72,6 +87,8 @@ def fault(exhibit: Exhibit, page: Path) -> str:
         return f"names the folder {ROOT}; name the study by a relative path, and run fedshift report"
     if size >= LARGEST:
         return f"has {size:,} bytes, and a page of the gallery has less than {LARGEST:,}; leave figures out"
+    if not shown(exhibit, html):
+        return "has no picture of its answer; run fedshift report"
     if not exhibit.images and "data:image/png" in html:
         problem = "shows images of the data, whose licence does not allow it here"
         return f"{problem}; leave patches and mistakes out of figures, and run fedshift report"
@@ -86,7 +103,7 @@ def written_page(name: str, root: Path) -> Path:
 
 
 def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
-    """Copy the page of a study, and write the list. Returns 0, or 2 for bad input, which changes no file."""
+    """Copy a study's page or its picture, and write the list. Returns 0, or 2 for bad input, which changes no file."""
     gallery = root / "docs" / "gallery"
     known = {exhibit.study: exhibit for exhibit in EXHIBITS}
     if name and name not in known:
@@ -99,11 +116,12 @@ def main(name: str = "", page: str = "", root: Path = ROOT) -> int:
             print(f"{source}: {wrong}", file=sys.stderr)
             return 2
         gallery.mkdir(exist_ok=True)
-        (gallery / known[name].file).write_bytes(source.read_bytes())
+        html = source.read_text(encoding="utf-8")
+        (gallery / known[name].file).write_text(shown(known[name], html), encoding="utf-8")
     markdown = gallery.with_suffix(".md")
     markdown.write_text(written(markdown.read_text(encoding="utf-8"), gallery), encoding="utf-8")
     there = [exhibit.file for exhibit in EXHIBITS if (gallery / exhibit.file).is_file()]
-    print(f"docs/gallery.md lists {', '.join(there) or 'no page'}")
+    print(f"docs/gallery.md lists {', '.join(there) or 'nothing'}")
     return 0
 
 

@@ -15,6 +15,8 @@ from fedshift.analysis import results, score
 from fedshift.core import registry
 from fedshift.figures import Results, _canvas, _series
 from fedshift.report import summary
+from fedshift.report.html import PageTable
+from fedshift.report.study_report import StudyReport
 
 OF_RUNS = ["convergence_by_traffic", "loss_by_site", "methods", "sweep", "test_curves", "test_time"]
 NAMES = [*OF_RUNS, "convergence_rates", "gradient_deviation", "ntk", "toy"]
@@ -76,7 +78,7 @@ def test_undefined_values_and_lost_sites_are_no_error(name: str) -> None:
 def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
     plan, paths = fake_study.build(
         tmp_path,
-        lambda run, inference, site, role: 0.8,
+        lambda run, inference, site, role: 0.8 + 0.1 * inference.startswith("tsmobn"),
         runs=[{"algorithm": "fedavg", "training": {"local_epochs": e}} for e in (1, 4)],
         inferences=["source", {"name": "tsmobn", "batch_size": [2, 32]}, {"name": "source", "client": "centre0"}],
     )
@@ -85,8 +87,15 @@ def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
     summary.summarise(loaded)
     for name in NAMES:
         text = results.draw(loaded, name).read_text(encoding="utf-8")
-        assert ("Nothing to draw" in text) == (name == "test_curves"), "no site is watched"
+        blank = name in ("test_curves", "methods")
+        assert ("Nothing to draw" in text) == blank, "no site is watched, and methods have a table"
         assert fake_study.EVIL not in text
+    table = StudyReport(loaded).drawn("methods")
+    assert isinstance(table, PageTable) and table.header[: table.heads] == ("Condition", "Inference", "Tensors of")
+    assert "the best at each site is in bold" in table.caption
+    for cells in table.rows:
+        marks = {cell.mark for cell in cells[table.heads :] if cell.text}
+        assert marks == ({"best"} if "TsmoBN" in cells[1].text else {""})
     found = loaded.for_figures
     assert {"floats_down", "floats_up"} <= set(found.rounds)
     clients = {_series.client_of(i, found.internal) for i in found.scores["inference"]}
@@ -159,6 +168,6 @@ def test_partitions_are_told_apart_unless_they_complement_one_another() -> None:
     assert set(_series.apart(made(rows).scores)["condition"]) == {"a, held out one", "a, held out two"}
 
 
-@pytest.mark.parametrize("n", range(24))
-def test_lines_can_be_told_apart(n: int) -> None:
-    assert [_canvas.style(k) for k in range(24)].count(_canvas.style(n)) == 1
+def test_lines_can_be_told_apart() -> None:
+    looks = list(_canvas.styles(map(str, range(24))).values())
+    assert all(looks.count(look) == 1 for look in looks)

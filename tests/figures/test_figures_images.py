@@ -40,12 +40,13 @@ def flat(value: int, side: int = 8) -> np.ndarray[Any, Any]:
 
 
 def test_patches_have_their_classes_below_and_stay_as_they_are_stored() -> None:
-    shown = {"x": np.stack([flat(k) for k in (10, 20, 30)]), "y": np.stack([flat(k) for k in (40, 50)])}
-    given = dataclasses.replace(
-        made(), patches=shown, labels={"x": np.array([0, 0, 1])}, internal=("x",), external=("y",)
-    )
+    shown = {
+        "x": (np.stack([flat(k) for k in (10, 20, 30)]), np.array([0, 0, 1])),
+        "y": (np.stack([flat(k) for k in (40, 50)]), np.array([1, 1])),
+    }
+    given = dataclasses.replace(made(), images=lambda each: shown, internal=("x",), external=("y",))
     svg = registry.build("figure", "patches").draw(given)
-    assert lines(svg) == ["x (internal)", "a", "a", "b", "y (external)"], "the classes of y are not known"
+    assert lines(svg) == ["x (internal)", "a", "a", "b", "y (external)", "b", "b"]
     assert [int(image[0, 0, 0]) for image in images(svg)] == [10, 20, 30, 40, 50]
     assert {image.shape for image in images(svg)} == {(8, 8, 3)}
 
@@ -56,10 +57,10 @@ def test_example_images_come_class_by_class(tmp_path: Path) -> None:
     shown = loaded.for_figures
     samples = loaded.samples(next(iter(plan.data)))
     stored = np.load(paths.data(next(iter(plan.data))) / "images.npy")
-    for site, labels in shown.labels.items():
+    for site, (patches, labels) in shown.images(6).items():
         assert sorted(labels) == list(labels)
-        rows = [int(np.flatnonzero((stored == image).all((1, 2, 3)))[0]) for image in shown.patches[site]]
-        assert len(rows) == results.PATCHES
+        rows = [int(np.flatnonzero((stored == image).all((1, 2, 3)))[0]) for image in patches]
+        assert len(rows) == 6
         assert samples["label"].iloc[rows].tolist() == list(labels)
         assert set(samples["site"].iloc[rows]) == {site}
 

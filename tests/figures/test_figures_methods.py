@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -40,8 +39,9 @@ def test_sites_that_a_condition_lacks_are_left_out() -> None:
     given = made([row("A", "x", 0.5), row("A", "t", 0.4, "external"), row("B", "x", 0.6)])
     found = methods.series(given)
     assert list(found[_Line("B", "Source", None)]) == [("internal", "x")]
-    Methods().draw(given)
-    Methods(bars=0).draw(given)
+    assert "Nothing to draw" not in Methods().draw(given)
+    table = Methods(bars=0).table(given)
+    assert table and table.rows == [("A", "Source", "50.0", "40.0"), ("B", "Source", "60.0", "")]
 
 
 def test_one_setting_of_a_sweep_is_shown_and_the_rest_told() -> None:
@@ -64,8 +64,13 @@ def test_union_weighs_sites_by_their_test_samples() -> None:
     assert found[_Line("FedBN", "Source", "b")][UNION][0] == pytest.approx(30)
     assert [s.inference for s in found if s.condition == "FedTAN"] == ["Source"]
     assert found[_Line("FedTAN", "Source", None)][UNION][0] == pytest.approx(50)
-    rows_drawn = methods._rows(found)
-    assert [label.strip() for label, _ in rows_drawn] == ["FedBN", "client a", "client b", "FedTAN"]
+    table = Methods().table(made(rows))
+    assert table and table.header == ("Condition", "Tensors of", "a", "b", "union", "t")
+    assert table.rows == [
+        ("FedBN", "a", "80.0", "40.0", "70.0", "10.0"),
+        ("FedBN", "b", "20.0", "60.0", "30.0", ""),
+        ("FedTAN", "", "50.0", "50.0", "50.0", ""),
+    ]
     assert "Union" in Methods().caption(made(rows))
     assert "External sites come last, from t on." in Methods().caption(made(rows))
 
@@ -85,33 +90,32 @@ def test_no_union_of_a_site_that_is_lost_or_without_clients_or_of_another_metric
 def test_bars_as_long_as_they_can_be_read(conditions: int, sites: int, bars: bool) -> None:
     given = made([row(f"C{c}", f"x{s}", 0.5 + c / 100 + s / 1000) for c in range(conditions) for s in range(sites)])
     assert ("in bold" not in Methods().caption(given)) is bars
-    text = Methods().draw(given)
-    assert text.count(">50.0<") == (1 if sites * conditions <= 24 or not bars else 0)
+    text, table = Methods().draw(given), Methods().table(given)
+    assert text.count(">50.0<") == (1 if sites * conditions <= 24 and bars else 0)
+    assert ("as a table" in text) is (table is not None) is not bars
+    if table:
+        assert [row.count("50.0") for row in table.rows] == [1] + [0] * (conditions - 1)
 
 
-def test_cells_are_shaded_from_worst_to_best() -> None:
-    given = made([row("A", "x", 0.5), row("B", "x", 0.9), row("C", "x", 0.6), row("A", "y", 0.5)])
-    found = methods.series(given)
-    shades = {
-        one.condition: [c and c.shade for c in methods.cells(one, found, [("internal", "x"), ("internal", "y")], given)]
-        for one in found
-    }
-    assert shades == {"A": [0, None], "B": [1, None], "C": [pytest.approx(0.25), None]}
-    assert methods.cells(_Line("B", "Source", None), found, [("internal", "y")], given) == [None]
+def test_the_best_number_of_each_place_is_told_where_any_differ() -> None:
+    rows = [row("A", "x", 0.5), row("B", "x", 0.9), row("C", "x", 0.9), row("A", "y", 0.5), row("C", "y", 0.5)]
+    table = Methods(bars=0).table(made(rows))
+    assert table and table.header == ("Condition", "Inference", "x", "y")
+    assert (table.heads, table.best) == (2, {(1, 2), (2, 2)})
 
 
-def test_lower_is_better_turns_the_shades() -> None:
+def test_the_best_is_the_lowest_where_lower_is_better() -> None:
     given = made([row("A", "x", 0.1, metric="brier"), row("B", "x", 0.3, metric="brier")], metric="brier")
-    found = methods.series(given)
-    cells = [methods.cells(one, found, [("internal", "x")], given)[0] for one in found]
-    assert [(c.text, c.shade) for c in cells if c] == [("0.10", 1), ("0.30", 0)]
+    table = Methods(bars=0).table(given)
+    assert table and [row[-1] for row in table.rows] == ["0.10", "0.30"]
+    assert table.best == {(0, 2)}
 
 
-def test_many_sites_go_below_one_another() -> None:
-    given = made([row(c, f"site{s}", 0.5) for c in "AB" for s in range(50)])
-    text = Methods().draw(given)
-    assert len(re.findall(r">site\d+<", text)) == 50
-    assert len(re.findall(r">A<", text)) == 4, "50 sites, 16 a block"
+def test_a_table_has_all_sites_and_the_spread_of_several_seeds() -> None:
+    given = made([row(c, f"site{s}", 0.5 + k / 10, seed=k) for c in "AB" for s in range(50) for k in (0, 1)])
+    table = Methods().table(given)
+    assert table and len(table.header) == 2 + 50
+    assert table.rows[0][2:] == ("55.0 ± 7.1",) * 50, "0.1 / sqrt(2)"
 
 
 def test_partitions_that_complement_one_another_are_averaged() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from invented import made, moment
 
-from fedshift.figures import convergence, loss_by_site, test_curves
+from fedshift.figures import _series, convergence, loss_by_site, test_curves
 
 LossBySite, TestCurves = loss_by_site.LossBySite, test_curves.TestCurves
 TestCurves.__test__ = False  # type: ignore[attr-defined]
@@ -77,10 +77,10 @@ def test_curves_against_rounds_and_bytes() -> None:
     rounds = [moment(r, site, "train", 1.0, seed=s) for r in (1, 2, 3, 4) for site in "xy" for s in (0, 1)]
     tests = {(2, "t", 0): 0.1, (2, "u", 0): 0.3, (4, "t", 0): 0.5, (4, "u", 0): 0.7, (2, "t", 1): 0.4, (2, "u", 1): 0.6}
     rounds += [moment(r, site, "test", 10 * a, a, seed=s) for (r, site, s), a in tests.items()]
-    line = test_curves.curves(made(rounds=rounds))[""]["FedAvg"]
+    line = test_curves.curves(made(rounds=rounds))["", "FedAvg"]
     assert list(line.index) == [2], "the second run has not come to round 4"
     assert line.loc[2].to_dict() == pytest.approx({"accuracy": 35, "loss": 3.5, "bytes": 32_000})
-    line = test_curves.curves(made(rounds=[r for r in rounds if r["seed"] == 0]))[""]["FedAvg"]
+    line = test_curves.curves(made(rounds=[r for r in rounds if r["seed"] == 0]))["", "FedAvg"]
     assert line["accuracy"].tolist() == pytest.approx([20, 60])
     assert line["bytes"].tolist() == [32_000, 64_000]
 
@@ -88,7 +88,7 @@ def test_curves_against_rounds_and_bytes() -> None:
 def test_what_moves_nothing_is_left_out_on_the_right_and_told() -> None:
     rounds = [moment(1, "pooled", "train", 1.0, floats_down=0, floats_up=0), moment(1, "t", "test", 1.0)]
     given = made(rounds=rounds)
-    assert test_curves.curves(given)[""]["FedAvg"]["bytes"].tolist() == [0]
+    assert test_curves.curves(given)["", "FedAvg"]["bytes"].tolist() == [0]
     assert "exchange nothing" in TestCurves().caption(given)
     moving = made(rounds=[moment(1, "x", "train", 1.0), moment(1, "t", "test", 1.0)])
     assert "exchange nothing" not in TestCurves().caption(moving)
@@ -97,7 +97,7 @@ def test_what_moves_nothing_is_left_out_on_the_right_and_told() -> None:
 def test_traffic_that_is_not_known_leaves_the_curve_by_round() -> None:
     given = made(rounds=[moment(1, "x", "train", 1.0), moment(1, "t", "test", 1.0)])
     del given.rounds["floats_up"], given.rounds["floats_down"]
-    line = test_curves.curves(given)[""]["FedAvg"]
+    line = test_curves.curves(given)["", "FedAvg"]
     assert line["accuracy"].tolist() == [50]
     assert np.isnan(line["bytes"]).all()
 
@@ -106,13 +106,13 @@ def test_partitions_have_panels_of_their_own() -> None:
     rounds = [moment(1, "x", "train", 1.0, held_out=h) for h in ("iid", "noniid")]
     rounds += [moment(1, "t", "test", 1.0, a, held_out=h) for h, a in (("iid", 0.9), ("noniid", 0.4))]
     found = test_curves.curves(made(rounds=rounds))
-    assert {p: part["FedAvg"]["accuracy"].tolist() for p, part in found.items()} == {"iid": [90], "noniid": [40]}
+    assert {p: curve["accuracy"].tolist() for (p, _), curve in found.items()} == {"iid": [90], "noniid": [40]}
     assert "noniid" in TestCurves().draw(made(rounds=rounds))
 
 
 @pytest.mark.parametrize(("most", "unit"), [(0, "kB"), (999e3, "kB"), (1e6, "MB"), (5e9, "GB"), (2e12, "TB")])
 def test_units(most: float, unit: str) -> None:
-    assert test_curves.unit_of(most) == ({"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit], unit)
+    assert _series.unit_of(most) == ({"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit], unit)
 
 
 @pytest.mark.parametrize(("second", "lines"), [("x", 2), ("y", 1)])

@@ -8,8 +8,7 @@ import pytest
 from invented import made, row, tsmobn
 
 from fedshift.figures import sweep, test_time
-from fedshift.figures._varied import followers, swept
-from fedshift.figures.sweep import Sweep
+from fedshift.figures.sweep import Sweep, followers, swept
 
 TestTime = test_time.TestTime
 TestTime.__test__ = False  # type: ignore[attr-defined]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedshift.figures import _descent, _gram, ntk, toy
-from fedshift.figures.convergence_rates import ConvergenceRates
+from fedshift.figures import convergence_rates as rates
+from fedshift.figures import ntk, toy
 
 
 def expected(w: float, s: float, slope: float) -> float:
@@ -59,7 +59,7 @@ def test_why_labels_depend_on_the_normalised_feature() -> None:
 def test_gram_is_the_expectation_over_random_weights() -> None:
     x = np.random.default_rng(0).standard_normal((4, 3))
     active = np.maximum(np.random.default_rng(1).standard_normal((400_000, 3)) @ x.T, 0)
-    assert _gram.gram(x) == pytest.approx(active.T @ active / len(active), abs=0.03)
+    assert ntk.gram(x) == pytest.approx(active.T @ active / len(active), abs=0.03)
 
 
 def test_gram_of_known_angles() -> None:
@@ -67,7 +67,7 @@ def test_gram_of_known_angles() -> None:
     x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [3.0, 0.0]])
     right = 1 / (2 * np.pi)
     wanted = [[0.5, right, 0, 1.5], [right, 0.5, right, 3 * right], [0, right, 0.5, 0], [1.5, 3 * right, 0, 4.5]]
-    assert _gram.gram(x) == pytest.approx(np.array(wanted), abs=1e-12)
+    assert ntk.gram(x) == pytest.approx(np.array(wanted), abs=1e-12)
 
 
 def test_smallest_eigenvalues_by_hand() -> None:
@@ -82,7 +82,7 @@ def test_interlacing() -> None:
     for n in range(200):
         x, client = ntk.sample(n)
         whole, blocks = ntk.eigenvalues(x, client)
-        own = min(np.linalg.eigvalsh(_gram.gram(x[client == c]))[0] for c in set(client))
+        own = min(np.linalg.eigvalsh(ntk.gram(x[client == c]))[0] for c in set(client))
         assert blocks == pytest.approx(own)
         assert ntk.holds(whole, blocks)
         assert 0 < whole < blocks
@@ -118,10 +118,10 @@ def test_toy_tells_its_constants_and_errors() -> None:
 # ---- convergence rates
 
 
-def two_at_right_angles(width: int = 1) -> _descent.Problem:
+def two_at_right_angles(width: int = 1) -> rates.Problem:
     """Two clients with a sample each, of inputs (1, 0) and (0, 1) and target 0; every v is (3, 4), and every c is 1."""
     v = np.tile([3.0, 4.0], (width, 1))
-    return _descent.Problem(np.eye(2), np.array([0, 1]), np.zeros(2), v, np.ones(width))
+    return rates.Problem(np.eye(2), np.array([0, 1]), np.zeros(2), v, np.ones(width))
 
 
 @pytest.mark.parametrize("local", [False, True])
@@ -132,12 +132,12 @@ def test_network_and_gradients_by_hand(local: bool) -> None:
     and of z_2 (0, 1) / 5 - 0.8 (3, 4) / 25 = (-0.096, 0.072); both times gamma f.
     """
     problem = two_at_right_angles()
-    v, gamma = _descent.start(problem, local)
-    assert gamma == pytest.approx(np.full((1, 2 if local else 1), 5 / _descent.ALPHA))
-    f, z, _ = _descent.output(problem, v, gamma)
+    v, gamma = rates.start(problem, local)
+    assert gamma == pytest.approx(np.full((1, 2 if local else 1), 5 / rates.ALPHA))
+    f, z, _ = rates.output(problem, v, gamma)
     assert f == pytest.approx([0.3, 0.4])
     assert z[0] == pytest.approx([0.6, 0.8])
-    by_v, by_gamma, loss = _descent.gradients(problem, v, gamma)
+    by_v, by_gamma, loss = rates.gradients(problem, v, gamma)
     assert loss == pytest.approx(0.25)
     assert by_gamma[0] == pytest.approx([0.3 * 0.6, 0.4 * 0.8] if local else [0.3 * 0.6 + 0.4 * 0.8])
     by_hand = 0.5 * (0.3 * np.array([0.128, -0.096]) + 0.4 * np.array([-0.096, 0.072]))
@@ -150,26 +150,26 @@ def test_evolution_matrix_by_hand(local: bool) -> None:
     problem = two_at_right_angles()
     slopes = np.array([[0.128, -0.096], [-0.096, 0.072]])
     g = np.array([[0.36, 0.0 if local else 0.48], [0.0 if local else 0.48, 0.64]])
-    assert _descent.evolution(problem, *_descent.start(problem, local)) == pytest.approx(0.25 * slopes @ slopes.T + g)
+    assert rates.evolution(problem, *rates.start(problem, local)) == pytest.approx(0.25 * slopes @ slopes.T + g)
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_evolution_matrix_is_the_product_of_numerical_gradients(local: bool) -> None:
-    problem = _descent.federation(1, 7)
-    v, gamma = _descent.start(problem, local)
+    problem = rates.federation(1, 7)
+    v, gamma = rates.start(problem, local)
     columns = []
     for array in (v, gamma):
         for place in np.ndindex(array.shape):
             ends = []
             for step in (1e-6, -1e-6):
                 array[place] += step
-                ends.append(_descent.output(problem, v, gamma)[0])
+                ends.append(rates.output(problem, v, gamma)[0])
                 array[place] -= step
             columns.append((ends[0] - ends[1]) / 2e-6)
     jacobian = np.stack(columns, axis=1)
-    assert _descent.evolution(problem, v, gamma) == pytest.approx(jacobian @ jacobian.T, abs=1e-7)
-    error = _descent.output(problem, v, gamma)[0] - problem.targets
-    found = np.concatenate([g.ravel() for g in _descent.gradients(problem, v, gamma)[:2]])
+    assert rates.evolution(problem, v, gamma) == pytest.approx(jacobian @ jacobian.T, abs=1e-7)
+    error = rates.output(problem, v, gamma)[0] - problem.targets
+    found = np.concatenate([g.ravel() for g in rates.gradients(problem, v, gamma)[:2]])
     assert found == pytest.approx(jacobian.T @ error, abs=1e-6)
 
 
@@ -177,42 +177,42 @@ def test_evolution_matrix_is_the_product_of_numerical_gradients(local: bool) -> 
 def test_smallest_eigenvalue_of_the_infinitely_wide_network_by_hand(local: bool) -> None:
     """At right angles in two dimensions: 1/4 on the diagonal, 1/(4 pi) beside it, which FedBN's matrix leaves out."""
     wanted = 0.25 if local else 0.25 - 1 / (4 * np.pi)
-    assert _descent.limit(two_at_right_angles(), local) == pytest.approx(wanted)
+    assert rates.limit(two_at_right_angles(), local) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_wide_network_is_near_the_limit(local: bool) -> None:
     """Without V, whose part is 1 / alpha^2: G(0) of 200,000 units, each product below |x_p| |x_q|."""
-    problem = _descent.federation(0, 200_000)
-    _, z, _ = _descent.output(problem, *_descent.start(problem, local))
+    problem = rates.federation(0, 200_000)
+    _, z, _ = rates.output(problem, *rates.start(problem, local))
     g = np.maximum(z, 0).T @ np.maximum(z, 0) / len(z)
     if local:
-        g = _gram.within_clients(g, problem.client)
+        g = ntk.within_clients(g, problem.client)
     largest = (problem.inputs**2).sum(axis=1).max()
-    assert np.linalg.eigvalsh(g)[0] == pytest.approx(_descent.limit(problem, local), abs=4 * largest / 200_000**0.5)
+    assert np.linalg.eigvalsh(g)[0] == pytest.approx(rates.limit(problem, local), abs=4 * largest / 200_000**0.5)
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_a_step_of_descent_is_that_of_the_linearised_network(local: bool) -> None:
     """f(1) - y = (I - eta Lambda(0)) (f(0) - y) up to the square of the step: an eighth of it leaves a 64th."""
-    problem = _descent.federation(2, 400)
-    v, gamma = _descent.start(problem, local)
-    error = _descent.output(problem, v, gamma)[0] - problem.targets
-    by_v, by_gamma, _ = _descent.gradients(problem, v, gamma)
+    problem = rates.federation(2, 400)
+    v, gamma = rates.start(problem, local)
+    error = rates.output(problem, v, gamma)[0] - problem.targets
+    by_v, by_gamma, _ = rates.gradients(problem, v, gamma)
     left = []
     for rate in (0.08, 0.01):
-        after = _descent.output(problem, v - rate * by_v, gamma - rate * by_gamma)[0] - problem.targets
-        left.append(np.abs(after - error + rate * _descent.evolution(problem, v, gamma) @ error).max())
+        after = rates.output(problem, v - rate * by_v, gamma - rate * by_gamma)[0] - problem.targets
+        left.append(np.abs(after - error + rate * rates.evolution(problem, v, gamma) @ error).max())
     assert left[1] < 1.3 * left[0] / 64
 
 
 def test_the_bound_is_the_theorems_and_the_caption_counts() -> None:
     from invented import made
 
-    way = _descent.Descent(limit=0.5, rate=0.4, loss=np.array([8.0, 7.0, 6.0]), least=np.ones(3))
+    way = rates.Descent(limit=0.5, rate=0.4, loss=np.array([8.0, 7.0, 6.0]), least=np.ones(3))
     assert way.bound == pytest.approx([8.0, 8.0 * 0.9, 8.0 * 0.81])
-    figure = ConvergenceRates(draws=3, width=200, steps=40)
-    pairs = [_descent.descents(n, 200, 40) for n in range(3)]
+    figure = rates.ConvergenceRates(draws=3, width=200, steps=40)
+    pairs = [rates.descents(n, 200, 40) for n in range(3)]
     for averaged, local in pairs:
         assert averaged.rate == local.rate
         assert averaged.loss[0] == local.loss[0], "both start as the same network"

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedshift import Federation
 from fedshift.figures import gradient_deviation as figure
-from fedshift.figures._client_gradients import EPS, Parameters, Way, client_gradients, union_gradients
+from fedshift.figures.gradient_deviation import EPS, Parameters, Way, client_gradients, union_gradients
 
 WAYS: list[Way] = ["fedavg", "fedavg_alg2", "fedtan"]
 SIZES = (5, 9, 7)

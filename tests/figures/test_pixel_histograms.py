@@ -22,7 +22,8 @@ def of(*values: int) -> np.ndarray:
 
 
 def given(**images: np.ndarray) -> Results:
-    return dataclasses.replace(made(), images=lambda each: images, internal=("north",), external=("south", "gone"))
+    shown = {site: (image, np.zeros(len(image), dtype=int)) for site, image in images.items()}
+    return dataclasses.replace(made(), images=lambda each: shown, internal=("north",), external=("south", "gone"))
 
 
 def test_bins_hold_eight_values_each() -> None:
@@ -72,10 +73,10 @@ def test_a_study_draws_as_many_random_images_as_are_asked_for(tmp_path: Path) ->
     shown = results.load(plan, paths).for_figures
     few, many = shown.images(3), shown.images(1000)
     samples = results.load(plan, paths).samples(next(iter(plan.data)))
-    for site, patches in shown.patches.items():
-        assert len(few[site]) == 3
-        assert len(many[site]) == (samples["site"] == site).sum()
+    for site, (patches, _) in shown.images(6).items():
+        assert len(few[site][0]) == 3
+        assert len(many[site][0]) == (samples["site"] == site).sum()
         rows = {image.tobytes() for image in patches}
-        assert {image.tobytes() for image in few[site]} <= rows <= {image.tobytes() for image in many[site]}
+        assert {image.tobytes() for image in few[site][0]} <= rows <= {image.tobytes() for image in many[site][0]}
     text = PixelHistograms().draw(shown)
     assert "Nothing to draw" not in text

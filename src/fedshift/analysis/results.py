@@ -35,8 +35,6 @@ from .ranking import ranking
 ROLES = ("internal", "external")
 AGAIN = "score and report the study again"
 PACKAGE = __package__.partition(".")[0]
-PATCHES = 6
-"""Images of each site that a figure shows."""
 
 
 def draw(results: StudyResults, name: str) -> Path:
@@ -189,14 +187,16 @@ class StudyResults:
     def for_figures(self) -> Results:
         """Everything that a figure may need. Runs without rounds are left out; the page names them."""
         partitions = self.plan.partitions
-        shown = examples(self, PATCHES)
+        asked = {
+            "net_benefit": net_benefit.FIGURE in self.plan.study.figures,
+            "divergence": self.plan.measures_divergence,
+        }
+        tables = ["summary", "calibration", *(name for name, there in asked.items() if there)]
         return Results(
             scores=self._titled(self.scores),
-            summary=self._titled(self.table("summary")),
             rounds=self.rounds,
-            patches={site: images for site, (images, _) in shown.items()},
-            labels={site: labels for site, (_, labels) in shown.items()},
-            images=functools.cache(self._images),
+            tables={name: self._titled(self.table(name)) for name in tables},
+            images=functools.cache(functools.partial(examples, self)),
             mistakes=self._mistakes,
             outlines=self._outlines,
             cases=self._cases,
@@ -208,15 +208,9 @@ class StudyResults:
             classes=self.plan.study.dataset.classes,
             settings={name: run.settings for name, run in self.plan.runs.items()},
             synthetic=self.synthetic,
-            benefits=self._titled(self.table("net_benefit")) if net_benefit.FIGURE in self.plan.study.figures else None,
-            divergence=self._titled(self.table("divergence")) if self.plan.measures_divergence else None,
             ranking=ranking(self.findings),
-            calibration=self._titled(self.table("calibration")),
             unit=self.plan.study.resampled(known=True),
         )
-
-    def _images(self, each: int) -> dict[str, np.ndarray]:
-        return {site: images for site, (images, _) in examples(self, each).items()}
 
     def _mistakes(self, each: int) -> list[SiteMistakes]:
         return list(mistakes.worst(self.findings, self.predictions, self.samples, each))

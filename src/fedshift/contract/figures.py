@@ -67,9 +67,7 @@ def results_of(
     trained: Any = history[history["split"] == "train"]["site"] if len(history) else []
     return Results(
         scores=table,
-        summary=pd.DataFrame(),
         rounds=history,
-        patches={},
         internal=tuple(dict.fromkeys([*both[0], *(s for s in trained if s != "pooled")])),
         external=tuple(dict.fromkeys(both[1])),
         headline=registry.build("metric", metric),

@@ -4,6 +4,6 @@ A module here draws SVG text from `Results`, which are read once, and states wha
 No file is read and no score is computed here.
 """
 
-from ._base import Figure, Mistake, OutlinedImage, Ranking, Results, SiteMistakes, SiteOutlines
+from ._base import Figure, FigureTable, Mistake, OutlinedImage, Ranking, Results, SiteMistakes, SiteOutlines
 
-__all__ = ["Figure", "Mistake", "OutlinedImage", "Ranking", "Results", "SiteMistakes", "SiteOutlines"]
+__all__ = ["Figure", "FigureTable", "Mistake", "OutlinedImage", "Ranking", "Results", "SiteMistakes", "SiteOutlines"]

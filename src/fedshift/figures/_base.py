@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..core.registry import Plugin
-from ._canvas import legend, legend_height, note, svg
+from ._canvas import WIDTH, grid, legend, legend_height, legend_width, note, svg
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +39,23 @@ class Ranking(NamedTuple):
     p: float = float("nan")
     related: bool = False
     why_not: str = ""
+
+
+class FigureTable(NamedTuple):
+    """A table for the page.
+
+    Attributes
+    ----------
+    header : names of the columns
+    rows : the texts of each row
+    heads : number of columns, the first ones, that name what a row is about
+    best : places (row, column) of the numbers that are the best of their column
+    """
+
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    heads: int
+    best: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -119,91 +137,75 @@ class SiteOutlines:
     worst: tuple[OutlinedImage, ...]
 
 
-def no_outlines(each: int) -> tuple[SiteOutlines, ...]:
-    """Return nothing: the outlines of results without predicted masks."""
-    return ()
-
-
-def no_cases() -> pd.DataFrame:
-    """Return no case: those of results without predicted masks."""
-    import pandas as pd
-
-    return pd.DataFrame(columns=["role", "site", "case", "dice", "missed", "false_alarm"])
-
-
-def no_mistakes(each: int) -> tuple[SiteMistakes, ...]:
-    """Return nothing: the mistakes of results without predictions."""
-    return ()
-
-
-def no_images(each: int) -> dict[str, np.ndarray]:
-    """Return nothing: the images of results without prepared data."""
+def _none(each: int) -> Any:
     return {}
 
 
-def no_curves() -> pd.DataFrame:
-    """Return no ROC curve: those of results without predictions."""
+def _empty(*columns: str) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(columns=["condition", "shown", "held_out", "site", "false_positives", "sensitivity"])
+    return pd.DataFrame(columns=list(columns))
+
+
+no_cases = partial(_empty, "role", "site", "case", "dice", "missed", "false_alarm")
+"""The cases of results without predicted masks: none."""
+no_curves = partial(_empty, "condition", "shown", "held_out", "site", "false_positives", "sensitivity")
+"""The ROC curves of results without predictions: none."""
 
 
 @dataclass(frozen=True)
 class Results:
     """The numbers and images that a figure may draw.
 
+    Titles for people are in the columns `condition` and `shown` (the inference) of every table. The functions read
+    predictions or images, which takes long, so that `caption` should call none but `images`.
+
     Attributes
     ----------
-    scores, summary : scores.csv and summary.csv with the ids `condition_id` and `inference_id`, and with their titles
-        for people in the columns `condition` and `shown`
+    scores : scores.csv with the ids `condition_id` and `inference_id`
     rounds : rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
-    patches : a few images of each site (n, height, width, channels), uint8, sorted by class
-    labels : classes (n,) of these images, where they are known
     internal, external : sites in the order of the study; with several partitions, a site may be both
     headline : metric that the study leads with
     classes : names of the classes
+    positive : the positive class of two; empty for the second
     synthetic : whether the images are invented
+    unit : what intervals resample, as the study names it, in the singular: patient, lesion, ...
     settings : every setting of each run, by the id of the run and then by the setting's dotted path
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
-    images : function that returns at most so many random images of each site, as in `patches`
-    mistakes : function that reads the predictions and returns at most so many mistakes of each external site; costly,
-        so that `caption` should not call it
-    outlines : function that reads the predictions and returns, for a task with masks, at most so many images of each
-        site with the lowest Dice; costly as well
-    cases : function that reads the predictions and returns, for a task with masks, a row for each patient with a Dice:
-        role, site, case (its first image), dice, missed and false_alarm (bool, of any structure); costly as well
-    positive : the positive class of two; empty for the second
-    curves : function that reads the predictions and returns the mean ROC curve of each condition, inference and site,
-        with titles as in `scores`; costly, so that `caption` should not call it
-    benefits : net_benefit.csv with titles as in `scores`; None where the study asks for no decision curve
-    divergence : divergence.csv with titles as in `scores`; None where the study does not ask for the figure
+    tables : further files of results by name: summary, calibration, and, where the study asks for them, net_benefit and
+        divergence
     ranking : ranks of the conditions over sites
-    calibration : calibration.csv with titles as in `scores`
-    unit : what intervals resample, as the study names it, in the singular: patient, lesion, ...
+    images : function that returns at most so many random images of each site (n, height, width, channels), uint8, and
+        their classes (n,), sorted by class; none where the data are not images of two dimensions
+    mistakes : function that returns at most so many mistakes of each external site
+    outlines : function that returns, for a task with masks, at most so many images of each site with the lowest Dice
+    cases : function that returns, for a task with masks, a row for each patient with a Dice: role, site, case (its
+        first image), dice, missed and false_alarm (bool, of any structure)
+    curves : function that returns the mean ROC curve of each condition, inference and site
     """
 
     scores: pd.DataFrame
-    summary: pd.DataFrame
     rounds: pd.DataFrame
-    patches: dict[str, np.ndarray]
     internal: tuple[str, ...]
     external: tuple[str, ...]
     headline: Metric
     classes: tuple[str, ...]
-    synthetic: bool = False
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    images: Callable[[int], Mapping[str, np.ndarray]] = no_images
-    mistakes: Callable[[int], Sequence[SiteMistakes]] = no_mistakes
-    outlines: Callable[[int], Sequence[SiteOutlines]] = no_outlines
-    cases: Callable[[], pd.DataFrame] = no_cases
     positive: str = ""
-    curves: Callable[[], pd.DataFrame] = no_curves
-    benefits: pd.DataFrame | None = None
-    divergence: pd.DataFrame | None = None
-    ranking: Ranking | None = None
-    calibration: pd.DataFrame | None = None
+    synthetic: bool = False
     unit: str = "patient"
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    ranking: Ranking | None = None
+    images: Callable[[int], Mapping[str, tuple[np.ndarray, np.ndarray]]] = _none
+    mistakes: Callable[[int], Sequence[SiteMistakes]] = _none
+    outlines: Callable[[int], Sequence[SiteOutlines]] = _none
+    cases: Callable[[], pd.DataFrame] = no_cases
+    curves: Callable[[], pd.DataFrame] = no_curves
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites in the order of the study, each once: internal ones first."""
+        return tuple(dict.fromkeys((*self.internal, *self.external)))
 
 
 class Figure(Plugin):
@@ -264,3 +266,41 @@ class Figure(Plugin):
 
         size = (width, height + legend_height(labels, width))
         return svg(self.name, self.heading(results), size, paint_with_legend)
+
+    def panels(
+        self,
+        results: Results,
+        titles: Mapping[Any, str],
+        draw: Callable[[Any, Any], None],
+        labels: Iterable[str] = (),
+        columns: int = 3,
+        size: tuple[float, float] = (2.6, 2.4),
+        names: tuple[str, str] = ("", ""),
+        **shared: Any,
+    ) -> str:
+        """Return as SVG a panel for each key of `titles`, whose title stands above it, with a legend of `labels` below.
+
+        `draw` is called with the matplotlib axes and the key of each panel. There are at most `columns` panels in a
+        row, each of `size` (width and height in inches). `names` are those of the x and y axes, which stand at the rim,
+        and `shared` goes to matplotlib's `subplots`, such as `sharey=True`.
+        """
+        labels = list(labels)
+        columns = min(columns, len(titles))
+
+        def paint(figure: Any) -> None:
+            panels = grid(figure, len(titles), columns, **shared)
+            for axes in panels[-columns:]:
+                axes.set_xlabel(names[0])
+                axes.tick_params(labelbottom=True)
+            for axes in panels[::columns]:
+                axes.set_ylabel(names[1])
+            for axes, (key, title) in zip(panels, titles.items(), strict=True):
+                axes.set_title(title)
+                draw(axes, key)
+
+        width = min(WIDTH, max(0.6 + size[0] * columns, legend_width(labels)))
+        return self.picture(results, (width, 0.4 + size[1] * -(-len(titles) // columns)), paint, labels)
+
+    def table(self, results: Results) -> FigureTable | None:
+        """Return the table that stands on the page in the place of the picture; None, the default, for the picture."""
+        return None

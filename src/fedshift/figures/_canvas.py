@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
@@ -61,17 +62,8 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
 
     `title` describes the figure to readers who cannot see it; `name` makes ids unique.
     """
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    out = io.StringIO()
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure)
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = out.getvalue()
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    text = _saved(size, draw, {}, format="svg", metadata=metadata).decode()
     body = text[text.index(">", text.index("<svg")) + 1 : text.rindex("</svg>")]
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style .*?</style>", "", body, flags=re.S)
     body = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], name), body)
@@ -80,28 +72,43 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
 
 def pdf(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
     """Return what `draw` paints on a figure of `size` (inches) as a PDF file with text as text."""
+    return _saved(size, draw, {"pdf.fonttype": 42}, format="pdf", metadata={"CreationDate": None})
+
+
+def _saved(size: tuple[float, float], draw: Callable[[Figure], None], style: dict[str, Any], **options: Any) -> bytes:
+    """Return what `draw` paints on a figure of `size` (inches), as matplotlib saves it with some options."""
     import matplotlib
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.figure import Figure
 
     out = io.BytesIO()
-    with matplotlib.rc_context(_STYLE | {"pdf.fonttype": 42}):  # type: ignore[arg-type]
+    with matplotlib.rc_context(_STYLE | style):  # type: ignore[arg-type]
+        # A figure that pyplot does not know is drawn by the canvas of the format that it is saved in.
         figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasPdf(figure)
         draw(figure)
-        figure.savefig(out, format="pdf", metadata={"CreationDate": None})
+        figure.savefig(out, **options)
     return out.getvalue()
 
 
-def style(n: int, points: int = 2) -> dict[str, Any]:
-    """Return colour and dashes of the n-th line of a panel, and a marker if it has a single point.
+def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return colour and dashes of the line of each name. The first 24 lines all differ."""
+    return {
+        name: {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
+        for n, name in enumerate(dict.fromkeys(names))
+    }
 
-    The first 24 lines all differ.
-    """
-    look = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
-    if points == 1:
-        look["marker"] = "o"
-    return look
+
+def marks(names: Iterable[Any], size: float) -> dict[Any, dict[str, Any]]:
+    """Return colour and shape of the dots of each name, which are `size` points high."""
+    looks = itertools.cycle(zip(COLOURS, MARKERS, strict=True))
+    return {
+        name: {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
+        for name, (colour, marker) in zip(dict.fromkeys(names), looks, strict=False)
+    }
+
+
+def titles(names: Iterable[str]) -> dict[str, str]:
+    """Return the title of the panel of each name: the name, cut if it is long."""
+    return {name: short(name) for name in names}
 
 
 def short(text: str, length: int = 28) -> str:
@@ -137,37 +144,41 @@ def _columns(labels: Iterable[str], width: float) -> int:
     return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
 
 
-def panels(figure: Figure, count: int, columns: int, **options: Any) -> list[Any]:
+def legend_width(labels: Iterable[str]) -> float:
+    """Return the width in inches of a legend whose labels stand one below the other; 0 without labels."""
+    return max((0.7 + 0.076 * len(line) for label in labels for line in short(label, _LONGEST).splitlines()), default=0)
+
+
+def grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Any]:
     """Return axes for `count` panels, row by row. The places left over in the last row stay empty.
 
-    `options` are passed to `figure.subplots`.
+    `shared` goes to `figure.subplots`.
     """
-    grid = list(figure.subplots(-(-count // columns), columns, squeeze=False, **options).flat)
-    for axes in grid[count:]:
+    places = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
+    for axes in places[count:]:
         axes.set_visible(False)
-    return grid[:count]
+    return places[:count]
 
 
-def site_panels(
-    figure: Figure,
-    table: pd.DataFrame,
-    sites: Sequence[str],
-    draw: Callable[[Any, pd.DataFrame], None],
-    names: tuple[str, str],
-) -> None:
-    """Draw a panel for each site, three in a row; all have the same axes, and `names` (x, y) stand at the rim.
+def lines(axes: Any, table: pd.DataFrame, x: str, y: str, looks: Mapping[str, Mapping[str, Any]], **look: Any) -> None:
+    """Draw column `y` over column `x` for each value of the column `line`, by the look of that value.
 
-    `draw` takes the axes of a panel, and the rows of `table` at its site.
+    `look` is shared by all lines. A line that is not in `looks`, or has no values, is not drawn; one of a single point
+    has a marker.
     """
-    columns = min(3, len(sites))
-    grid = panels(figure, len(sites), columns, sharex=True, sharey=True)
-    for axes, site in zip(grid, sites, strict=True):
-        draw(axes, table[table["site"] == site])
-        axes.set_title(short(site))
-    for axes in grid[::columns]:
-        axes.set_ylabel(names[1])
-    for axes in figure.axes[-columns:]:
-        axes.set_xlabel(names[0])
+    for name, own in looks.items():
+        curve = table[table["line"] == name]
+        if curve[y].notna().any():
+            marker = {"marker": "o"} if len(curve) == 1 else {}
+            axes.plot(curve[x], curve[y], label=name, **marker | look | dict(own))
+
+
+def rows(axes: Any, names: Sequence[str]) -> None:
+    """Label the rows of a panel, which are 1 apart, the first one on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
 
 
 def round_axis(axes: Any) -> None:

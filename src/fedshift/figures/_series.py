@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.registry import find
 from ..core.units import FLOAT_BYTES
+from ._canvas import round_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 OPTIONS = ("momentum", "batch_size", "order")
 """Columns of scores that hold options of an inference."""
 ROLES = ("internal", "external")
+OVER = {"round": "By round", "exchanged": "By traffic"}
+"""The titles of panels over the columns of `traffic`."""
 SILENT = "; conditions that exchange nothing are left out there"
 """Part of the captions of figures with an axis for traffic."""
 Spot = tuple[float, float]
@@ -96,11 +99,6 @@ def mean_and_std(values: pd.Series) -> dict[Any, Spot]:
     return dict(zip(table.index.tolist(), pairs, strict=True))
 
 
-def known(column: pd.Series) -> list[Any]:
-    """Return the values of a column, with None for missing ones."""
-    return list(column.astype(object).where(column.notna(), None))
-
-
 def centres(scores: pd.DataFrame) -> dict[str, str]:
     """Return the shown name of each inference's centre: the options that a sweep varies around.
 
@@ -109,7 +107,8 @@ def centres(scores: pd.DataFrame) -> dict[str, str]:
     names: dict[str, str] = {}
     for name, rows in scores.groupby("inference", sort=False):
         defaults = _defaults(str(name))
-        usual = [value == defaults for value in zip(*(known(rows[column]) for column in OPTIONS), strict=True)]
+        options = rows[list(OPTIONS)].astype(object)
+        usual = [value == defaults for value in options.where(options.notna(), None).itertuples(index=False, name=None)]
         first = usual.index(True) if any(usual) else 0
         names[str(name)] = str(rows["shown"].iloc[first])
     return names
@@ -139,6 +138,12 @@ def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame
     return table.iloc[::step]
 
 
+def by_condition(rounds: pd.DataFrame, column: str, points: int = 150) -> dict[str, pd.DataFrame]:
+    """Return the table of `by_run` of each condition that has any value."""
+    tables = {str(name): by_run(part, column, points) for name, part in rounds.groupby("condition", sort=False)}
+    return {name: table for name, table in tables.items() if table.size}
+
+
 def shared_part(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the rounds up to the end of the shortest run, without rounds in which no run has a value."""
     # Rounds missing at the end of each run: in a column turned upside down, the place of its first value.
@@ -165,14 +170,53 @@ def exchanged(rounds: pd.DataFrame) -> pd.Series:
     return table.cumsum().mean(axis=1)
 
 
-def sends(line: pd.DataFrame) -> bool:
-    """Return whether a line, whose column `bytes` holds the traffic, exchanges anything that was counted."""
-    return bool(line["bytes"].max() > 0)
+def curves(
+    rounds: pd.DataFrame, split: str, factors: Mapping[str, float], by: str | list[str] = "condition"
+) -> dict[Any, pd.DataFrame]:
+    """Return columns of a split by round, means over clients and then runs, for each value of `by` that has any.
+
+    A curve ends with its first run. Its columns are those of `factors`, each times its factor, and `bytes`: what all
+    clients have received and sent by the end of the round, mean over runs.
+    """
+    import pandas as pd
+
+    found = {}
+    for key, part in rounds.groupby(by, sort=False):
+        tables = {column: by_run(part[part["split"] == split], column) for column in factors}
+        # A column without any value is missing in the table of runs, and is NaN in the curve.
+        means = {column: shared_part(runs).mean(axis=1) for column, runs in tables.items() if len(runs)}
+        curve = pd.DataFrame(means).reindex(columns=list(factors)).mul(pd.Series(factors))
+        if len(curve):
+            found[key] = curve.assign(bytes=exchanged(part).reindex(curve.index))
+    return found
 
 
-def most_exchanged(lines: Iterable[pd.DataFrame]) -> float:
-    """Return the largest traffic of any line; 0 where none was counted."""
-    return max(float(line["bytes"].fillna(0).max()) for line in lines)
+def sends(curve: pd.DataFrame) -> bool:
+    """Return whether a curve exchanges anything that was counted."""
+    return bool(curve["bytes"].max() > 0)
+
+
+def traffic(curves: Mapping[Any, pd.DataFrame], *names: str) -> tuple[pd.DataFrame, str]:
+    """Return curves by round as one table, whose columns `names` hold their keys, and the unit of its traffic.
+
+    The column `exchanged` is the traffic in that unit; NaN for a curve that exchanges nothing that was counted.
+    """
+    import pandas as pd
+
+    size, unit = unit_of(max(float(curve["bytes"].fillna(0).max()) for curve in curves.values()))
+    moved = {key: curve["bytes"] / size if sends(curve) else float("nan") for key, curve in curves.items()}
+    table = pd.concat(
+        {key: curve.assign(exchanged=moved[key]) for key, curve in curves.items()}, names=[*names, "round"]
+    )
+    return table.reset_index(), unit
+
+
+def traffic_axis(axes: Any, x: str, unit: str) -> None:
+    """Label the x axis of a panel over the column `x` of `traffic`, round or exchanged."""
+    if x == "round":
+        round_axis(axes)
+    else:
+        axes.set(xlabel=f"Exchanged so far ({unit})", xlim=(0, None))
 
 
 def unit_of(most: float) -> tuple[float, str]:

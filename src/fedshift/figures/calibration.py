@@ -8,7 +8,8 @@ from pydantic import Field
 
 from ..core.spelling import plural
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, short
+from ._canvas import COLOURS, INK, legend_width, marks, short
+from ._series import sites_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,64 +53,65 @@ class Calibration(Figure):
         return " ".join(words)
 
     def draw(self, results: Results) -> str:
-        rows = _external(results)
-        if rows is None:
+        table = _external(results)
+        if table is None:
             return self.nothing(results)
-        sites = [site for site in results.external if site in set(rows["site"])]
-        shown = _series(rows)[: len(COLOURS)]
+        sites = sites_of(results, table)
+        looks = marks(_series(table)[: len(COLOURS)], 4)
         columns = min(3, len(sites))
         lines = -(-len(sites) // columns)
 
         def paint(figure: Any) -> None:
             ratios = {"height_ratios": [3, 1] * lines}
-            grid = figure.subplots(2 * lines, columns, sharex=True, squeeze=False, gridspec_kw=ratios)
-            for axes in grid.flat:
+            places = figure.subplots(2 * lines, columns, sharex=True, squeeze=False, gridspec_kw=ratios)
+            for axes in places.flat:
                 axes.set_visible(False)
             for n, site in enumerate(sites):
-                curve, bars = grid[n // columns * 2 : n // columns * 2 + 2, n % columns]
-                curve.set_visible(True)
-                bars.set_visible(True)
-                self._panel(curve, bars, rows[rows["site"] == site], shown)
-                curve.set_title(short(site))
-                if n % columns == 0:
-                    curve.set_ylabel("Observed share")
-                    bars.set_ylabel("Samples")
-            for axes in grid[-1]:
+                curve, bars = places[n // columns * 2 : n // columns * 2 + 2, n % columns]
+                here = table[table["site"] == site]
+                self._curves(curve, here, looks)
+                _histogram(bars, here, next(iter(looks)))
+                curve.set(visible=True, title=short(site), ylabel="" if n % columns else "Observed share")
+                bars.set(visible=True, ylabel="" if n % columns else "Samples")
+            for axes in places[-1]:
                 axes.set_xlabel("Predicted probability")
 
-        width = WIDTH if columns == 3 else 0.6 + 2.6 * columns
-        labels = [", ".join(titles) for titles in shown]
-        return self.picture(results, (width, 3.2 * lines + 0.3), paint, labels)
+        labels = [", ".join(titles) for titles in looks]
+        return self.picture(results, (max(0.6 + 2.6 * columns, legend_width(labels)), 3.2 * lines + 0.3), paint, labels)
 
-    def _panel(self, curve: Any, bars: Any, rows: pd.DataFrame, shown: list[Series]) -> None:
-        """Draw the curves of one site, and beneath them the histogram of the first series."""
-        curve.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
-        for n, titles in enumerate(shown):
-            points = _of(rows[rows["quantity"] == "point"], titles).sort_values("bin")
+    def _curves(self, axes: Any, table: pd.DataFrame, looks: dict[Series, dict[str, Any]]) -> None:
+        """Draw the curves of one site with their intervals."""
+        axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
+        for titles, look in looks.items():
+            points = _of(table[table["quantity"] == "point"], titles).sort_values("bin")
             # A share of few samples or patients says nothing, and in small studies it could point to a patient.
             few = (points["n"] < self.samples) | (points["patients"] < self.patients)
             p, share, low, high = (points[name].mask(few).to_numpy(float) for name in ("p", "mean", "low", "high"))
-            style = {"color": COLOURS[n], "marker": MARKERS[n], "markersize": 4, "linewidth": 1.0}
-            curve.plot(p, share, label=", ".join(titles), **style)
-            curve.vlines(p, low, high, color=COLOURS[n], linewidth=0.9, alpha=0.55)
-        curve.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-        under: Any = 0.0
-        for value, alpha in ((0, 0.35), (1, 0.85)):
-            bar = _of(rows[rows["quantity"] == f"histogram_{value}"], shown[0]).sort_values("bin")
-            heights = bar["mean"].to_numpy(float)
-            bars.bar(bar["p"], heights, width=0.8 / max(len(bar), 1), bottom=under, color=COLOURS[0], alpha=alpha)
-            if len(heights):
-                under = under + heights
-        bars.grid(axis="x", visible=False)
+            axes.plot(p, share, label=", ".join(titles), **look | {"linestyle": "-", "linewidth": 1.0})
+            axes.vlines(p, low, high, color=look["color"], linewidth=0.9, alpha=0.55)
+        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+
+
+def _histogram(axes: Any, table: pd.DataFrame, titles: Series) -> None:
+    """Draw the histogram of the probabilities of one curve, the samples that are right in the darker colour."""
+    under: Any = 0.0
+    for value, alpha in ((0, 0.35), (1, 0.85)):
+        bar = _of(table[table["quantity"] == f"histogram_{value}"], titles).sort_values("bin")
+        heights = bar["mean"].to_numpy(float)
+        axes.bar(bar["p"], heights, width=0.8 / max(len(bar), 1), bottom=under, color=COLOURS[0], alpha=alpha)
+        if len(heights):
+            under = under + heights
+    axes.grid(axis="x", visible=False)
 
 
 def _external(results: Results) -> pd.DataFrame | None:
     """Return the rows of calibration.csv that this figure draws; None if there are none."""
-    if results.calibration is None:
+    table = results.tables.get("calibration")
+    if table is None:
         return None
-    drawn = results.calibration["quantity"].isin(["point", "histogram_0", "histogram_1"])
-    rows = results.calibration[drawn & (results.calibration["role"] == "external")]
-    return rows if rows["site"].isin(results.external).any() else None
+    drawn = table["quantity"].isin(["point", "histogram_0", "histogram_1"])
+    rows = table[drawn & (table["role"] == "external") & table["site"].isin(results.external)]
+    return rows if len(rows) else None
 
 
 def _series(rows: pd.DataFrame) -> list[Series]:

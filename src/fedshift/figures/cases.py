@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..core.spelling import plural
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, panels, short
+from ._canvas import COLOURS, INK, MARKERS, short
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-LOOKS = (("both masks", COLOURS[0], MARKERS[0]), ("missed", COLOURS[1], MARKERS[4]), ("false alarm", COLOURS[3], "X"))
-"""What a dot is, its colour and its shape."""
+LOOKS = {
+    "both masks": {"color": COLOURS[0], "marker": MARKERS[0]},
+    "missed": {"color": COLOURS[1], "marker": MARKERS[4]},
+    "false alarm": {"color": COLOURS[3], "marker": "X"},
+}
+"""The colour and the shape of each kind of dot."""
 
 
 class Cases(Figure):
@@ -32,35 +33,26 @@ class Cases(Figure):
 
     def draw(self, results: Results) -> str:
         table = results.cases()
-        places = list(table[["role", "site"]].drop_duplicates().itertuples(index=False, name=None))
-        if not places:
+        if table.empty:
             return self.nothing(results)
-        columns = min(3, len(places))
-        rows = -(-len(places) // columns)
+        kinds = {"both masks": ~(table["missed"] | table["false_alarm"]), "missed": table["missed"]}
+        table = table.assign(dice=100 * table["dice"], kind="false alarm")
+        for name, chosen in kinds.items():
+            table.loc[chosen, "kind"] = name
+        places = dict.fromkeys(table[["role", "site"]].itertuples(index=False, name=None), "")
 
-        def paint(figure: Any) -> None:
-            grid = panels(figure, len(places), columns, sharey=True)
-            for axes, (role, site) in zip(grid, places, strict=True):
-                _panel(axes, table[(table["role"] == role) & (table["site"] == site)], plural(results.unit))
-            for axes in grid[::columns]:
-                axes.set_ylabel("Dice (%)")
+        def panel(axes: Any, place: tuple[str, str]) -> None:
+            role, site = place
+            here = table[(table["role"] == role) & (table["site"] == site)]
+            here = here.sort_values(["dice", "false_alarm", "case"]).reset_index(drop=True)
+            for name, look in LOOKS.items():
+                dots = here[here["kind"] == name]
+                axes.plot(dots.index + 1, dots["dice"], label=name, linestyle="none", markersize=4, **look)
+            axes.axhline(here["dice"].mean(), color=INK, linewidth=1, alpha=0.6)
+            fails = f"missed {here['missed'].sum()}, false alarms {here['false_alarm'].sum()}"
+            axes.set_title(f"{short(site)}, {role}\nmean {here['dice'].mean():.1f} %\n{fails}")
+            axes.set(xlim=(0, len(here) + 1), ylim=(-4, 104))
+            axes.xaxis.get_major_locator().set_params(integer=True)
 
-        width = WIDTH if columns == 3 else 0.6 + 2.6 * columns
-        return self.picture(results, (width, 0.4 + 2.8 * rows), paint, [name for name, *_ in LOOKS])
-
-
-def _panel(axes: Any, table: pd.DataFrame, units: str) -> None:
-    """Draw the cases of one site, and say in its title how many fail altogether."""
-    cases = table.sort_values(["dice", "false_alarm", "case"]).reset_index(drop=True)
-    kinds = {"missed": cases["missed"], "false alarm": cases["false_alarm"] & ~cases["missed"]}
-    kinds["both masks"] = ~(cases["missed"] | cases["false_alarm"])
-    for name, colour, marker in LOOKS:
-        dots = cases[kinds[name]]
-        look = {"color": colour, "marker": marker, "linestyle": "none", "markersize": 4, "label": name}
-        axes.plot(dots.index + 1, 100 * dots["dice"], **look)
-    mean = 100 * cases["dice"].mean()
-    axes.axhline(mean, color=INK, linewidth=1, alpha=0.6)
-    fails = f"missed {cases['missed'].sum()}, false alarms {cases['false_alarm'].sum()}"
-    axes.set_title(f"{short(cases['site'][0])}, {cases['role'][0]}\nmean {mean:.1f} %\n{fails}")
-    axes.set(xlabel=f"{units}, worst first", xlim=(0, len(cases) + 1), ylim=(-4, 104))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+        names = f"{plural(results.unit)}, worst first", "Dice (%)"
+        return self.panels(results, places, panel, LOOKS, size=(2.6, 2.8), names=names, sharey=True)

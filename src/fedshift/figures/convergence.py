@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, round_axis, style
-from ._series import by_line, by_run
+from ._canvas import round_axis, styles
+from ._series import by_condition, by_line
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_PANELS = (("val", "accuracy", 100, "Validation accuracy (%)"), ("train", "loss", 1, "Training loss"))
-"""Split, column, factor and title of each panel."""
+_PANELS = {("val", "accuracy", 100): "Validation accuracy (%)", ("train", "loss", 1): "Training loss"}
+"""The title of each panel, by split, column and factor."""
 
 
 class Convergence(Figure):
@@ -39,25 +36,20 @@ class Convergence(Figure):
 
     def draw(self, results: Results) -> str:
         rounds = by_line(results.rounds)
-        conditions = list(dict.fromkeys(rounds["condition"])) if len(rounds) else []
+        if rounds.empty:
+            return self.nothing(results)
+        looks = styles(rounds["condition"])
+        thin = rounds["run"].nunique() <= self.most
 
-        def paint(figure: Any) -> None:
-            for axes, (split, column, factor, name) in zip(figure.subplots(1, 2), _PANELS, strict=True):
-                axes.set_title(name)
-                round_axis(axes)
-                for n, condition in enumerate(conditions):
-                    chosen = rounds[(rounds["condition"] == condition) & (rounds["split"] == split)]
-                    if chosen[column].notna().any():
-                        thin = rounds["run"].nunique() <= self.most
-                        _line(axes, factor * by_run(chosen, column), condition, style(n), thin)
+        def panel(axes: Any, key: tuple[str, str, int]) -> None:
+            split, column, factor = key
+            round_axis(axes)
+            for condition, runs in by_condition(rounds[rounds["split"] == split], column).items():
+                runs = factor * runs
+                if thin and runs.shape[1] > 1:
+                    axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=looks[condition]["color"])
+                # Beyond the end of the shortest run, the mean would jump, since it is over other runs.
+                mean = runs.dropna().mean(axis=1)
+                axes.plot(mean.index, mean, linewidth=1.8, label=condition, **looks[condition])
 
-        return self.picture(results, (WIDTH, 2.8), paint, conditions)
-
-
-def _line(axes: Any, runs: pd.DataFrame, condition: str, look: dict[str, Any], thin: bool) -> None:
-    """Draw the mean over runs, up to the end of the shortest one, and single runs as thin lines if asked to."""
-    if thin and runs.shape[1] > 1:
-        axes.plot(runs.index, runs, linewidth=0.6, alpha=0.4, color=look["color"])
-    # Beyond the end of the shortest run, the mean would jump, since it is over other runs.
-    mean = runs.dropna().mean(axis=1)
-    axes.plot(mean.index, mean, linewidth=1.8, label=condition, **look)
+        return self.panels(results, _PANELS, panel, looks, size=(3.9, 2.4))

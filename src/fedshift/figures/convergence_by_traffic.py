@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core import registry
+from . import _series
 from ._base import Figure, Results
-from ._canvas import WIDTH, round_axis, style
-from ._series import SILENT, by_line, by_run, exchanged, most_exchanged, sends, unit_of
+from ._canvas import lines, styles
+from ._series import OVER, SILENT, by_line, sends, traffic, traffic_axis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,10 +31,10 @@ class ConvergenceByTraffic(Figure):
     section = "training"
 
     def caption(self, results: Results) -> str:
-        lines = curves(results)
-        if not lines:
+        found = curves(results)
+        if not found:
             return "No run has validated a round yet."
-        left = "" if all(map(sends, lines.values())) else SILENT
+        left = "" if all(map(sends, found.values())) else SILENT
         return (
             f"{validated_by(results).title} by round and, on the right, by the traffic so far: what all clients have "
             f"received and sent, 4 bytes a number{left}. Mean over clients and runs, up to the end of the shortest. "
@@ -42,23 +43,18 @@ class ConvergenceByTraffic(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        lines = curves(results)
-        if not lines:
+        found = curves(results)
+        if not found:
             return self.nothing(results)
-        size, unit = unit_of(most_exchanged(lines.values()))
+        looks = styles(found)
+        table, unit = traffic(found, "line")
 
-        def paint(figure: Any) -> None:
-            by_round, by_bytes = figure.subplots(1, 2, sharey=True)
-            for n, (condition, line) in enumerate(lines.items()):
-                look = style(n, points=len(line)) | {"linewidth": 1.8, "label": condition}
-                by_round.plot(line.index, line["value"], **look)
-                if sends(line):
-                    by_bytes.plot(line["bytes"] / size, line["value"], **look)
-            by_round.set_ylabel(validated_by(results).title)
-            round_axis(by_round)
-            by_bytes.set(xlabel=f"Exchanged so far ({unit})", xlim=(0, None))
+        def panel(axes: Any, x: str) -> None:
+            lines(axes, table, x, "value", looks, linewidth=1.8)
+            traffic_axis(axes, x, unit)
 
-        return self.picture(results, (WIDTH, 2.8), paint, lines)
+        size, names = (3.9, 2.4), ("", validated_by(results).title)
+        return self.panels(results, OVER, panel, looks, size=size, names=names, sharey=True)
 
 
 def validated_by(results: Results) -> _Validated:
@@ -79,19 +75,9 @@ def validated_by(results: Results) -> _Validated:
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:
-    """Return the columns `value` and `bytes` by round for each condition, until its first run ends.
-
-    `value` is the validation metric, mean over clients and then runs; `bytes` is the traffic up to and including the
-    round, mean over runs.
-    """
-    lines: dict[str, pd.DataFrame] = {}
+    """Return the columns `value`, the validation metric, and `bytes` by round for each condition; see `_series`."""
     if results.rounds.empty:
-        return lines
+        return {}
     column, _, factor = validated_by(results)
-    for condition, part in by_line(results.rounds).groupby("condition", sort=False):
-        chosen = part[(part["split"] == "val") & part[column].notna()]
-        runs = by_run(chosen, column).dropna()
-        if len(runs):
-            line = factor * runs.mean(axis=1).to_frame("value")
-            lines[str(condition)] = line.assign(bytes=exchanged(part).reindex(line.index))
-    return lines
+    rounds = by_line(results.rounds)
+    return _series.curves(rounds.assign(value=rounds[column]), "val", {"value": factor})

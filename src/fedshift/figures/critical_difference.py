@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._base import Figure, Ranking, Results
-from ._canvas import COLOURS, INK, WIDTH, short
+from ._canvas import COLOURS, INK, WIDTH, rows, short
 
 ALPHA = 0.05
 _ROW = 0.28
@@ -48,7 +48,7 @@ class CriticalDifference(Figure):
         if ranking is None or ranking.why_not:
             return self.nothing(results)
         height = 0.9 + _ROW * (len(ranking.ranks) + 1)
-        return self.picture(results, (WIDTH, height), lambda figure: _paint(figure, ranking))
+        return self.picture(results, (WIDTH, height), lambda figure: _paint(figure.subplots(), ranking))
 
 
 def cliques(ranking: Ranking) -> list[tuple[int, int]]:
@@ -63,22 +63,18 @@ def cliques(ranking: Ranking) -> list[tuple[int, int]]:
     return [(i, end) for n, (i, end) in enumerate(runs) if not n or end > runs[n - 1][1]]
 
 
-def _paint(figure: Any, ranking: Ranking) -> None:
+def _paint(axes: Any, ranking: Ranking) -> None:
     """Draw a dot for each mean rank, lines between conditions that are alike, and the critical difference on top."""
     order = sorted(range(len(ranking.ranks)), key=lambda n: ranking.ranks[n])
     count = len(order)
-    axes = figure.subplots()
+    rows(axes, [f"{short(ranking.names[n], _LABEL)} ({ranking.ranks[n]:.2f})" for n in order])
     axes.plot([ranking.ranks[n] for n in order], range(count), "o", color=COLOURS[0], markersize=7)
-    for n, (start, end) in enumerate(cliques(ranking)):
+    joined = cliques(ranking)
+    for n, (start, end) in enumerate(joined):
         x = count + 0.25 + 0.18 * n
         axes.plot([x, x], [start - 0.2, end + 0.2], color=INK, linewidth=3, solid_capstyle="round")
     axes.plot([1, 1 + ranking.critical], [-1, -1], color=INK, linewidth=1.2, marker="|", markersize=7)
     axes.text(1 + ranking.critical / 2, -1.15, f"critical difference {ranking.critical:.2f}", ha="center", va="bottom")
-    names = [f"{short(ranking.names[n], _LABEL)} ({ranking.ranks[n]:.2f})" for n in order]
-    axes.set_yticks(range(count), names)
-    axes.tick_params(axis="y", length=0)
     axes.set_xticks(range(1, count + 1))
-    axes.set_xlabel("mean rank")
-    axes.set_xlim(0.8, max(count + 0.4 + 0.18 * len(cliques(ranking)), 1.2 + ranking.critical))
+    axes.set(xlabel="mean rank", xlim=(0.8, max(count + 0.4 + 0.18 * len(joined), 1.2 + ranking.critical)))
     axes.set_ylim(count - 0.5, -2)
-    axes.grid(axis="y", visible=False)

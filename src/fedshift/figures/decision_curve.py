@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..core.spelling import plural
 from ._base import Figure, Results
-from ._canvas import INK, WIDTH, site_panels, style
+from ._canvas import INK, lines, styles, titles
 from ._series import by_partition, sites_of
 
 if TYPE_CHECKING:
@@ -48,40 +48,36 @@ class DecisionCurve(Figure):
         table = _shown(results)
         if table.empty:
             return self.nothing(results)
-        sites = sites_of(results, table)
-        lines = list(dict.fromkeys(table["line"]))[: self.most]
-        rows = -(-len(sites) // min(3, len(sites)))
+        looks = dict(list(styles(table["line"]).items())[: self.most])
+        defaults = {"Treat all": "--", "Treat none": ":"}
 
-        def paint(figure: Any) -> None:
-            names = "Threshold probability", "Net benefit"
-            site_panels(figure, table, sites, lambda axes, part: _panel(axes, part, lines), names)
+        def panel(axes: Any, site: str) -> None:
+            here = table[table["site"] == site].sort_values("threshold")
+            lines(axes, here, "threshold", "model", looks, linewidth=1.2)
+            lines(
+                axes, here.assign(model=here["model"].where(here["low"] > 0)), "threshold", "model", looks, linewidth=3
+            )
+            # Treating all or none does not depend on the model: the rows of any line hold both.
+            first = here[here["line"] == here["line"].iloc[0]]
+            for (name, dashes), y in zip(defaults.items(), (first["all"], 0 * first["threshold"]), strict=True):
+                axes.plot(first["threshold"], y, label=name, color=INK, linewidth=0.9, linestyle=dashes)
+            # The y axis stops slightly below 0, where all curves are useless.
+            top = max(here["prevalence"].max(), 0.05)
+            low, high = axes.get_ylim()
+            axes.set_ylim(min(-0.1 * top, max(low, -0.5 * top)), max(high, top))
 
-        return self.picture(results, (WIDTH, 0.4 + 2.3 * rows), paint, [*lines, "Treat all", "Treat none"])
-
-
-def _panel(axes: Any, table: pd.DataFrame, lines: list[str]) -> None:
-    """Draw the curves of one site. The y axis stops slightly below 0, where all curves are useless."""
-    for n, line in enumerate(lines):
-        curve = table[table["line"] == line].sort_values("threshold")
-        axes.plot(curve["threshold"], curve["model"], label=line, linewidth=1.2, **style(n))
-        sure = curve["model"].where(curve["low"] > 0)
-        axes.plot(curve["threshold"], sure, linewidth=3, **style(n))
-    # Treating all or none does not depend on the model: the rows of any line hold both.
-    first = table[table["line"] == table["line"].iloc[0]].sort_values("threshold")
-    axes.plot(first["threshold"], first["all"], label="Treat all", color=INK, linewidth=0.9, linestyle="--")
-    axes.plot(first["threshold"], 0 * first["threshold"], label="Treat none", color=INK, linewidth=0.9, linestyle=":")
-    top = max(table["prevalence"].max(), 0.05)
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(-0.1 * top, max(low, -0.5 * top)), max(high, top))
+        sites = titles(sites_of(results, table))
+        names = "Threshold probability", "Net benefit"
+        return self.panels(results, sites, panel, [*looks, *defaults], names=names, sharex=True, sharey=True)
 
 
 def _shown(results: Results) -> pd.DataFrame:
     """Return the curves of external sites, or of internal ones without any external site, with the name of a line."""
     import pandas as pd
 
-    if results.benefits is None or results.benefits.empty:
-        return pd.DataFrame()
-    table = by_partition(results.benefits)
+    table = by_partition(results.tables.get("net_benefit", pd.DataFrame()))
+    if table.empty:
+        return table
     if (table["role"] == "external").any():
         table = table[table["role"] == "external"]
     if table["condition"].nunique() == 1:

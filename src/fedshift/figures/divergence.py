@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, short
+from ._canvas import INK, marks, rows, short
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MEASURES = {"a_distance": "Proxy A-distance", "mmd": "MMD², unbiased"}
 HOME = "internal sites, each with the others"
+AT_HOME = {"color": INK, "marker": "|", "markersize": 11, "linestyle": "none"}
 MOST = 24
 """Lines of a panel; with more, external sites are averaged."""
 
@@ -25,7 +26,7 @@ class Divergence(Figure):
     title = "Divergence of features between sites"
 
     def caption(self, results: Results) -> str:
-        table = results.divergence
+        table = results.tables.get("divergence")
         if table is None or table.empty:
             return "This figure needs a trained run with test images of at least one external and one internal site."
         outside = table[table["role"] == "external"]
@@ -44,29 +45,22 @@ class Divergence(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        table = results.divergence
+        table = results.tables.get("divergence")
         if table is None or table.empty:
             return self.nothing(results)
-        lines = places(table)
-        names = list(dict.fromkeys(lines["place"]))
-        labels = list(dict.fromkeys(lines["label"]))
+        dots = places(table)
+        names = list(dict.fromkeys(dots["place"]))
+        looks = marks(dict.fromkeys(dots["label"]), 6) | {HOME: AT_HOME}
 
-        def paint(figure: Any) -> None:
-            panels = figure.subplots(1, 2, sharey=True)
-            for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
-                for k, label in enumerate(labels):
-                    part = lines[lines["label"] == label]
-                    colour = INK if label == HOME else COLOURS[k % len(COLOURS)]
-                    marker = "|" if label == HOME else MARKERS[k % len(MARKERS)]
-                    look = {"color": colour, "marker": marker, "markersize": 11 if label == HOME else 6}
-                    heights = [names.index(place) for place in part["place"]]
-                    axes.plot(part[measure], heights, label=label, linestyle="none", **look)
-                axes.set_title(title)
-                axes.axvline(0, color=INK, linewidth=0.6)
-            panels[0].set_yticks(range(len(names)), [short(name, 40) for name in names])
-            panels[0].set_ylim(len(names) - 0.5, -0.5)
+        def panel(axes: Any, measure: str) -> None:
+            for label, part in dots.groupby("label", sort=False):
+                axes.plot(part[measure], [names.index(place) for place in part["place"]], label=label, **looks[label])
+            axes.axvline(0, color=INK, linewidth=0.6)
+            rows(axes, [short(name, 40) for name in names])
+            axes.grid(axis="y")
 
-        return self.picture(results, (WIDTH, 0.8 + 0.3 * len(names)), paint, labels)
+        size = (3.9, 0.4 + 0.3 * len(names))
+        return self.panels(results, MEASURES, panel, dict.fromkeys(dots["label"]), size=size, sharey=True)
 
 
 def places(table: pd.DataFrame) -> pd.DataFrame:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from ..core.rng import stream
 from ._base import Figure, Results
-from ._canvas import COLOURS, LINES, WIDTH, round_axis
-from ._client_gradients import Parameters, Way, client_gradients, union_gradients
+from ._canvas import round_axis, styles
 
+EPS = 1e-5
+Way = Literal["fedavg", "fedavg_alg2", "fedtan"]
+Parameters = list[np.ndarray]
+"""W (inputs, outputs), gamma and beta (outputs,) of each hidden layer, then W and b of the last layer."""
 WAYS: dict[Way, str] = {"fedavg": "FedAvg", "fedavg_alg2": "FedAvg + algorithm 2", "fedtan": "FedTAN"}
 CLIENTS, SAMPLES, FEATURES, HIDDEN, CLASSES = 4, 64, 10, 20, 4
 RATE = 0.1
@@ -54,22 +57,20 @@ class GradientDeviation(Figure):
 
     def draw(self, results: Results) -> str:
         runs = {label: federate(way, self.rounds) for way, label in WAYS.items()}
+        looks = styles(runs)
 
-        def paint(figure: Any) -> None:
-            left, right = figure.subplots(1, 2)
-            for k, (label, (deviation, loss)) in enumerate(runs.items()):
-                look = {"color": COLOURS[k], "linestyle": LINES[k], "linewidth": 1.6}
-                number = np.arange(1, len(loss) + 1)
-                left.fill_between(number, deviation.min(1), deviation.max(1), color=(COLOURS[k], 0.15), linewidth=0)
-                left.plot(number, deviation.mean(1), label=label, **look)
-                right.plot(number, loss, label=label, **look)
-            left.set_title("Gradient deviation B_i")
-            right.set_title("Loss on all samples")
-            for axes in (left, right):
-                axes.set_ylim(0, None)
-                round_axis(axes)
+        def panel(axes: Any, place: int) -> None:
+            number = np.arange(1, self.rounds + 1)
+            for label, run in runs.items():
+                # B_i of each client, or one loss
+                values, look = run[place].reshape(len(number), -1), looks[label]
+                axes.fill_between(number, values.min(1), values.max(1), color=(look["color"], 0.15), linewidth=0)
+                axes.plot(number, values.mean(1), label=label, linewidth=1.6, **look)
+            axes.set_ylim(0, None)
+            round_axis(axes)
 
-        return self.picture(results, (WIDTH, 3.2), paint, runs)
+        titles = dict(enumerate(("Gradient deviation B_i", "Loss on all samples")))
+        return self.panels(results, titles, panel, looks, size=(3.9, 2.8))
 
 
 @functools.lru_cache(maxsize=16)
@@ -121,3 +122,135 @@ def network(rng: np.random.Generator, sizes: Sequence[int], classes: int) -> Par
     for before, after in itertools.pairwise(sizes):
         parameters += [rng.standard_normal((before, after)) / before**0.5, np.ones(after), np.zeros(after)]
     return [*parameters, rng.standard_normal((sizes[-1], classes)) / sizes[-1] ** 0.5, np.zeros(classes)]
+
+
+class _Normalised(NamedTuple):
+    """What the backward pass of a BN layer needs: normalised inputs, and the standard deviations (channels,)."""
+
+    hat: list[np.ndarray]
+    std: list[np.ndarray]
+
+
+def client_gradients(
+    parameters: Parameters, xs: Sequence[np.ndarray], ys: Sequence[np.ndarray], way: Way
+) -> list[Parameters]:
+    """Return each client's gradient of its own mean cross-entropy on its batch, in the order of `parameters`.
+
+    Clients weigh as much as they have samples. Under `fedavg`, batch norm takes each client's own mean and variance.
+    Under the others it takes those of all clients; gradients with respect to both are then each client's own
+    (`fedavg_alg2`: FedTAN's algorithm 2) or their mean over clients (`fedtan`: algorithms 2 and 3).
+    """
+    weights = [len(y) / sum(map(len, ys)) for y in ys]
+    inputs = list(xs)
+    kept = []
+    for w, gamma, beta in _hidden(parameters):
+        normalised = _normalise([x @ w for x in inputs], weights, way)
+        out = [gamma * hat + beta for hat in normalised.hat]
+        kept.append((inputs, normalised, out))
+        inputs = [np.maximum(o, 0) for o in out]
+    w, b = parameters[-2:]
+    errors = [_error(x @ w + b, y) for x, y in zip(inputs, ys, strict=True)]
+    grads = [[x.T @ e, e.sum(0)] for x, e in zip(inputs, errors, strict=True)]
+    upstream = [e @ w.T for e in errors]
+    for (w, gamma, _), (inputs, normalised, out) in reversed(list(zip(_hidden(parameters), kept, strict=True))):
+        upstream = [u * (o > 0) for u, o in zip(upstream, out, strict=True)]
+        scales = [[(u * hat).sum(0), u.sum(0)] for u, hat in zip(upstream, normalised.hat, strict=True)]
+        upstream = _backward([u * gamma for u in upstream], normalised, weights, way)
+        own = zip(inputs, upstream, scales, grads, strict=True)
+        grads = [[x.T @ u, *scale, *grad] for x, u, scale, grad in own]
+        upstream = [u @ w.T for u in upstream]
+    return grads
+
+
+def _normalise(inputs: list[np.ndarray], weights: Sequence[float], way: Way) -> _Normalised:
+    """Return the inputs of a BN layer normalised: with each client's own statistics, or those of all clients."""
+    means = [x.mean(0) for x in inputs]
+    if way != "fedavg":
+        means = [_mean(means, weights)] * len(inputs)
+    variances = [((x - mean) ** 2).mean(0) for x, mean in zip(inputs, means, strict=True)]
+    if way != "fedavg":
+        variances = [_mean(variances, weights)] * len(inputs)
+    std = [np.sqrt(var + EPS) for var in variances]
+    return _Normalised([(x - m) / s for x, m, s in zip(inputs, means, std, strict=True)], std)
+
+
+def _backward(
+    upstream: list[np.ndarray], normalised: _Normalised, weights: Sequence[float], way: Way
+) -> list[np.ndarray]:
+    """Return the gradients with respect to the inputs of a BN layer, from those with respect to `hat`.
+
+    With u = dF_i/dhat: dF_i/dmu = -sum u / std, and dF_i/dv = -sum u hat / (2 std^2). Then dF_i/dx = u / std +
+    dmu / m_i + 2 (x - mu) dv / m_i, with both gradients averaged over clients under `fedtan`.
+    """
+    places = list(zip(upstream, *normalised, strict=True))
+    to_mean = [-u.sum(0) / std for u, _, std in places]
+    to_var = [-(u * hat).sum(0) / (2 * std**2) for u, hat, std in places]
+    if way == "fedtan":
+        to_mean = [_mean(to_mean, weights)] * len(places)
+        to_var = [_mean(to_var, weights)] * len(places)
+    return [
+        u / std + (dmu + 2 * hat * std * dv) / len(u)
+        for (u, hat, std), dmu, dv in zip(places, to_mean, to_var, strict=True)
+    ]
+
+
+def union_gradients(
+    parameters: Parameters, xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]
+) -> tuple[list[Parameters], float]:
+    """Return each client's share of the gradient of ordinary training on all samples together, and the mean loss.
+
+    The share of client i is the part of that gradient that runs through its samples, divided by its weight n_i / n:
+    the weighted mean of the shares is the gradient. The backward pass of batch norm is that of a single batch,
+    dx = (n u - sum u - hat sum(u hat)) / (n std), and knows nothing of clients.
+    """
+    x, y = np.concatenate(xs), np.concatenate(ys)
+    ends = np.cumsum([len(part) for part in ys])[:-1]
+    kept = []
+    for w, gamma, beta in _hidden(parameters):
+        before = x @ w
+        std = np.sqrt(before.var(0) + EPS)
+        hat = (before - before.mean(0)) / std
+        kept.append((x, hat, std, gamma * hat + beta))
+        x = np.maximum(kept[-1][3], 0)
+    w, b = parameters[-2:]
+    logits = x @ w + b
+    u = _error(logits, y)
+    # A pair of factors for each parameter, whose products sum over samples to the gradient.
+    factors = [(x, u), (np.ones((len(y), 1)), u)]
+    u = u @ w.T
+    for (w, gamma, _), (x, hat, std, out) in reversed(list(zip(_hidden(parameters), kept, strict=True))):
+        u = u * (out > 0)
+        scales = [(np.ones((len(y), 1)), u * hat), (np.ones((len(y), 1)), u)]
+        u = u * gamma
+        u = (len(y) * u - u.sum(0) - hat * (u * hat).sum(0)) / (len(y) * std)
+        factors = [(x, u), *scales, *factors]
+        u = u @ w.T
+    parts = [zip(np.split(a, ends), np.split(b, ends), strict=True) for a, b in factors]
+    shares = [
+        [(len(y) / len(a)) * (a.T @ b).reshape(p.shape) for (a, b), p in zip(client, parameters, strict=True)]
+        for client in zip(*parts, strict=True)
+    ]
+    return shares, _loss(logits, y)
+
+
+def _hidden(parameters: Parameters) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return W, gamma and beta of each hidden layer."""
+    return list(zip(parameters[:-2:3], parameters[1:-2:3], parameters[2:-2:3], strict=True))
+
+
+def _mean(parts: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    return sum((w * part for w, part in zip(weights, parts, strict=True)), start=np.zeros_like(parts[0]))
+
+
+def _error(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the gradient of the mean cross-entropy with respect to logits (n, classes)."""
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    error: np.ndarray = odds / odds.sum(1, keepdims=True)
+    error[np.arange(len(y)), y] -= 1
+    return error / len(y)
+
+
+def _loss(logits: np.ndarray, y: np.ndarray) -> float:
+    """Return the mean cross-entropy of logits (n, classes)."""
+    top = logits.max(1)
+    return float((np.log(np.exp(logits - top[:, None]).sum(1)) + top - logits[np.arange(len(y)), y]).mean())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, logarithmic, panels, round_axis, short, style
-from ._series import by_partition, by_run, shared_part
+from ._canvas import logarithmic, styles, titles
+from ._series import by_condition, by_partition, shared_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,33 +57,24 @@ class LossBySite(Figure):
         by_site = losses(results, self.most)
         if not by_site:
             return self.nothing(results)
-        conditions = list(dict.fromkeys(condition for panel in by_site.values() for condition in panel))
-        columns, height = min(len(by_site), 3), 2.3
-        if len(by_site) > 6:
-            columns, height = 4, 1.8
-        rows = -(-len(by_site) // columns)
+        looks = styles(condition for panel in by_site.values() for condition in panel)
+        columns, height = (3, 2.3) if len(by_site) <= 6 else (4, 1.8)
         wide = is_wide(by_site)
 
-        def paint(figure: Any) -> None:
-            grid = panels(figure, len(by_site), columns, sharex=True)
-            for axes, (site, panel) in zip(grid, by_site.items(), strict=True):
-                for condition, runs in panel.items():
-                    look = style(conditions.index(condition))
-                    if runs.shape[1] > 1 and len(conditions) <= self.bands:
-                        low, high = runs.min(axis=1), runs.max(axis=1)
-                        axes.fill_between(runs.index, low, high, color=look["color"], alpha=0.18, linewidth=0)
-                    axes.plot(runs.index, runs.mean(axis=1), linewidth=1.4, label=condition, **look)
-                axes.set_title(short(site, 24))
-                if wide:
-                    logarithmic(axes.yaxis)
-                    axes.minorticks_off()
-            for axes in grid[-columns:]:
-                round_axis(axes)
-                axes.tick_params(labelbottom=True)
-            for axes in grid[::columns]:
-                axes.set_ylabel("Training loss")
+        def panel(axes: Any, site: str) -> None:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            for condition, runs in by_site[site].items():
+                look = looks[condition]
+                if runs.shape[1] > 1 and len(looks) <= self.bands:
+                    low, high = runs.min(axis=1), runs.max(axis=1)
+                    axes.fill_between(runs.index, low, high, color=look["color"], alpha=0.18, linewidth=0)
+                axes.plot(runs.index, runs.mean(axis=1), linewidth=1.4, label=condition, **look)
+            if wide:
+                logarithmic(axes.yaxis)
+                axes.minorticks_off()
 
-        return self.picture(results, (WIDTH, 0.3 + height * rows), paint, conditions)
+        size, names = (7.8 / min(columns, len(by_site)), height), ("Round", "Training loss")
+        return self.panels(results, titles(by_site), panel, looks, columns, size, names, sharex=True)
 
 
 def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
@@ -91,19 +82,17 @@ def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
 
     A condition that pools all data has no clients: it is in MEAN only.
     """
-    by_site: dict[str, dict[str, pd.DataFrame]] = {}
     rounds = by_partition(results.rounds)
+    if not rounds.empty:
+        rounds = rounds[(rounds["split"] == _split(results)) & rounds["loss"].notna()]
     if rounds.empty:
-        return by_site
-    rounds = rounds[(rounds["split"] == _split(results)) & rounds["loss"].notna()]
-    if rounds.empty:
-        return by_site
+        return {}
+    by_site = {}
     sites = _sites(results)
     points = max(30, _POINTS // (len(sites) + 1))
     for name in [*sites[:most], MEAN]:
         chosen = rounds if name == MEAN else rounds[rounds["site"] == name]
-        conditions = chosen.groupby("condition", sort=False)
-        by_site[name] = {str(c): shared_part(by_run(part, "loss", points)) for c, part in conditions}
+        by_site[name] = {c: shared_part(runs) for c, runs in by_condition(chosen, "loss", points).items()}
     # With one client its panel shows the mean as well, unless another condition pools the data.
     if len(sites) == 1 and set(by_site[MEAN]) == set(by_site[sites[0]]):
         del by_site[MEAN]
@@ -113,25 +102,17 @@ def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
 def _split(results: Results) -> str:
     """Return the split whose loss is drawn: after averaging if every run evaluates it, else that of local steps."""
     rounds = results.rounds
-    if rounds.empty:
-        return "train"
     evaluated = set(rounds.loc[rounds["split"] == "averaged", "run"])
     return "averaged" if evaluated == set(rounds["run"]) else "train"
 
 
 def _sites(results: Results) -> list[str]:
     """Return the clients that have trained, in the order of the study."""
-    rounds = results.rounds
-    if rounds.empty:
-        return []
-    trained = set(rounds.loc[rounds["split"] == "train", "site"])
+    trained = set(results.rounds.loc[results.rounds["split"] == "train", "site"])
     return [site for site in results.internal if site in trained]
 
 
 def is_wide(by_site: dict[str, dict[str, pd.DataFrame]]) -> bool:
     """Return whether the losses of any panel span more than two decades: all panels are then logarithmic."""
-    for panel in by_site.values():
-        values = [value for runs in panel.values() for value in runs.mean(axis=1) if value > 0]
-        if values and max(values) > 10**DECADES * min(values):
-            return True
-    return False
+    spans = ([v for runs in panel.values() for v in runs.mean(axis=1) if v > 0] for panel in by_site.values())
+    return any(values and max(values) > 10**DECADES * min(values) for values in spans)

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from ._base import Figure, Results
-from ._canvas import COLOURS, INK, WIDTH, short
+from ._base import Figure, FigureTable, Results
+from ._canvas import COLOURS, INK, WIDTH, note, short
 from ._series import Spot, apart, axis, centres, client_of, headline, mean_and_std
-from ._table import FEW, ROW, Cell, head, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +34,11 @@ Drawn = dict[_Line, dict[Place, Spot]]
 
 
 class Methods(Figure):
-    """The headline metric of each condition at each site: bars with whiskers, or a table of numbers."""
+    """The headline metric of each condition at each site: bars with whiskers, or a table of numbers on the page."""
 
     title = "Methods compared"
     section = "comparison"
-    bars: int = Field(48, ge=0, description="a table is drawn if there would be more bars than this")
-    across: int = Field(16, ge=2, description="number of sites side by side in a table; further sites are drawn below")
+    bars: int = Field(48, ge=0, description="the page has a table if there would be more bars than this")
 
     def caption(self, results: Results) -> str:
         drawn = series(results)
@@ -53,17 +51,14 @@ class Methods(Figure):
         averaged = "partitions and seeds" if several else "seeds"
         spread = ""
         if any(std == std for spots in drawn.values() for _, std in spots.values()):
-            if bars:
-                spread = "; whiskers: standard deviation over seeds"
-            elif len(places) <= FEW:
-                spread = " ± standard deviation"
+            spread = "; whiskers: standard deviation over seeds" if bars else " ± standard deviation"
         if not bars:
-            spread += "; a stronger shade is better at that site, and the best is in bold"
+            spread += "; the best at each site is in bold"
         words = [f"{results.headline.title} on test samples, mean over {averaged}{spread}."]
         if not results.headline.higher_is_better:
             words.append("Lower is better.")
         if any(line.client for line in drawn):
-            words.append("A row that names a client tests that client's network, with its own tensors, at every site.")
+            words.append("A row with the tensors of a client tests that client's network at every site.")
         outside = [site for role, site in places if role == "external"]
         if not bars and 0 < len(outside) < len(places):
             words.append(f"External sites come last, from {outside[0]} on.")
@@ -84,24 +79,17 @@ class Methods(Figure):
         drawn = series(results)
         if not drawn:
             return self.nothing(results)
+        if not self._as_bars(drawn):
+            return note(self.name, f"{self.heading(results)} The page has these numbers as a table.")
         places = _places(results, drawn)
-        if self._as_bars(drawn):
-            labels = [_label(line, drawn) for line in drawn]
-            return self.picture(
-                results, (WIDTH, 3.1), lambda figure: _bars(figure.subplots(), drawn, places, results), labels
-            )
-        blocks = [places[k : k + self.across] for k in range(0, len(places), self.across)]
-        width = len(blocks[0])
-        tops = [head(_names(block), width) for block in blocks]
-        heights = [top + ROW * len(_rows(drawn)) for top in tops]
+        labels = [_label(line, drawn) for line in drawn]
+        return self.picture(
+            results, (WIDTH, 3.1), lambda figure: _bars(figure.subplots(), drawn, places, results), labels
+        )
 
-        def paint(figure: Any) -> None:
-            grid = figure.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)
-            for axes, block, top in zip(grid.flat, blocks, tops, strict=True):
-                rows = [(label, cells(line, drawn, block, results) if line else []) for label, line in _rows(drawn)]
-                table(axes, rows, _names(block), width, top)
-
-        return self.picture(results, (WIDTH, sum(heights) + 0.1), paint)
+    def table(self, results: Results) -> FigureTable | None:
+        drawn = series(results)
+        return None if self._as_bars(drawn) else numbers(drawn, results)
 
 
 def series(results: Results) -> Drawn:
@@ -183,10 +171,9 @@ def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> Non
         if sum(map(len, drawn.values())) <= NUMBERS:
             for x, mean, std in zip(at, means, stds, strict=True):
                 top = (x, np.nansum([mean, std]))
-                axes.annotate(
-                    _text(mean, results), top, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7
-                )
-    names = _names(places)
+                words = _text((mean, np.nan), results)
+                axes.annotate(words, top, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=7)
+    names = _names(places, 18)
     slant = 30 * (max(map(len, names)) > 90 / len(places))
     axes.set_xticks(range(len(places)), names, rotation=slant)
     axes.tick_params(axis="x", length=0)
@@ -200,54 +187,35 @@ def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> Non
             axes.text(x, 1.02, role, transform=axes.get_xaxis_transform(), fontweight="bold")
 
 
-def _text(value: float, results: Results) -> str:
-    """Return a value of the headline metric with as many digits as a figure has room for."""
-    return f"{value:.1f}" if results.headline.percent else f"{value:.2f}"
+def _text(spot: Spot | None, results: Results) -> str:
+    """Return mean and standard deviation, if there is one, with as many digits as the metric asks for."""
+    digits = 1 if results.headline.percent else 2
+    known = [f"{value:.{digits}f}" for value in spot or () if value == value]  # NaN does not equal itself
+    return " ± ".join(known)
 
 
-def _names(places: list[Place]) -> list[str]:
-    """Return the names of sites, with their role if a site is both internal and external."""
+def _names(places: list[Place], length: int) -> list[str]:
+    """Return the names of sites, cut at a length, with their role if a site is both internal and external."""
     sites = [site for _, site in places]
-    return [short(site, 18) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
+    return [short(site, length) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
-def _rows(drawn: Drawn) -> list[tuple[str, _Line | None]]:
-    """Return the rows of a table. A condition with several inferences is a heading and a row for each of them."""
-    several = len({line.inference for line in drawn}) > 1
-    rows: list[tuple[str, _Line | None]] = []
-    for condition in dict.fromkeys(line.condition for line in drawn):
-        members = [line for line in drawn if line.condition == condition]
-        if len(members) == 1 and not members[0].client:
-            rows.append((_label(members[0], drawn), members[0]))
-            continue
-        rows.append((condition, None))
-        by_client = any(line.client for line in members)
-        for line in members:
-            words = []
-            if several or not by_client:
-                words.append(line.inference)
-            if line.client:
-                words.append(f"client {line.client}")
-            elif by_client:
-                words.append("own tensors of each site")
-            rows.append(("\N{EM SPACE}" + ", ".join(words), line))
-    return rows
-
-
-def cells(line: _Line, drawn: Drawn, block: list[Place], results: Results) -> list[Cell | None]:
-    """Return the numbers of a row, each shaded by its rank between the worst and the best at that site."""
-    row: list[Cell | None] = []
-    for place in block:
-        if place not in drawn[line]:
-            row.append(None)
-            continue
-        mean, std = drawn[line][place]
-        means = [spots[place][0] for spots in drawn.values() if place in spots]
-        worst, best = min(means), max(means)
-        if not results.headline.higher_is_better:
-            worst, best = best, worst
-        text = _text(mean, results)
-        if std == std and len(block) <= FEW:  # NaN, the spread of a single seed, does not equal itself
-            text += f" ± {_text(std, results)}"
-        row.append(Cell(text, (mean - worst) / (best - worst) if best != worst else None))
-    return row
+def numbers(drawn: Drawn, results: Results) -> FigureTable:
+    """Return a row for each line, and a column for each place; the best mean of a place is told where any differ."""
+    places = _places(results, drawn)
+    with_clients = {line.condition for line in drawn if line.client}
+    columns: dict[str, list[str]] = {"Condition": [line.condition for line in drawn]}
+    if len({line.inference for line in drawn}) > 1 or not with_clients:
+        columns["Inference"] = [line.inference for line in drawn]
+    if with_clients:
+        own = [("each site's own" if line.condition in with_clients else "") for line in drawn]
+        columns["Tensors of"] = [line.client or words for line, words in zip(drawn, own, strict=True)]
+    texts = [tuple(_text(spots.get(place), results) for place in places) for spots in drawn.values()]
+    rows = [(*heads, *row) for heads, row in zip(zip(*columns.values(), strict=True), texts, strict=True)]
+    best = set()
+    for x, place in enumerate(places, len(columns)):
+        means = {y: spots[place][0] for y, spots in enumerate(drawn.values()) if place in spots}
+        first = max(means.values()) if results.headline.higher_is_better else min(means.values())
+        if len(set(means.values())) > 1:
+            best |= {(y, x) for y, mean in means.items() if mean == first}
+    return FigureTable((*columns, *_names(places, 60)), rows, len(columns), frozenset(best))

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from ..core.rng import stream
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, logarithmic
-from ._gram import gram, within_clients
+from ._canvas import INK, WIDTH, logarithmic, marks
 
 CLIENTS = (2, 3, 4, 5)
 SAMPLES = 4
@@ -42,23 +41,40 @@ class NTK(Figure):
 
     def draw(self, results: Results) -> str:
         pairs = [eigenvalues(*sample(n)) for n in range(self.draws)]
+        looks = marks((f"{count} clients" for count in CLIENTS), 4.5)
 
         def paint(figure: Any) -> None:
             axes = figure.subplots()
             least = [value for pair in pairs for value in pair]
             ends = [0.8 * min(least), 1.25 * max(least)]
             axes.plot(ends, ends, color=INK, linewidth=0.8, alpha=0.5)
-            for k, count in enumerate(CLIENTS):
+            for k, (label, look) in enumerate(looks.items()):
                 group = np.array(pairs[k :: len(CLIENTS)]).reshape(-1, 2)
-                look = {"color": COLOURS[k], "marker": MARKERS[k], "linestyle": "none", "markersize": 4.5}
-                axes.plot(group[:, 0], group[:, 1], label=f"{count} clients", **look)
+                axes.plot(group[:, 0], group[:, 1], label=label, **look)
             logarithmic(axes.xaxis)
             logarithmic(axes.yaxis)
-            axes.set_xlabel("FedAvg: whole Gram matrix")
-            axes.set_ylabel("FedBN: blocks of one client")
-            axes.legend(loc="lower right")
+            axes.set(xlabel="FedAvg: whole Gram matrix", ylabel="FedBN: blocks of one client")
 
-        return self.picture(results, (WIDTH, 3.6), paint)
+        return self.picture(results, (WIDTH, 3.6), paint, looks)
+
+
+def gram(x: np.ndarray) -> np.ndarray:
+    """Return E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I), of samples x (n, features): (n, n).
+
+    This is |x_p| |x_q| (sin t + (pi - t) cos t) / (2 pi), where t is the angle between the two.
+    """
+    length = np.linalg.norm(x, axis=1)
+    outer = np.outer(length, length)
+    # Rounding may give a cosine beyond 1, whose angle is NaN; that of a sample with itself is exactly 1.
+    cos = np.clip(x @ x.T / outer, -1.0, 1.0)
+    np.fill_diagonal(cos, 1.0)
+    t = np.arccos(cos)
+    return outer * (np.sin(t) + (np.pi - t) * cos) / (2 * np.pi)
+
+
+def within_clients(matrix: np.ndarray, client: np.ndarray) -> np.ndarray:
+    """Return a matrix (n, n) with zeros where two samples belong to different clients (n,)."""
+    return np.where(client[:, None] == client, matrix, 0.0)
 
 
 def sample(n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from ._base import Figure, Results
 from ._images import Tile, each_row, grid, private
+from ._series import ROLES
 
 
 class Patches(Figure):
@@ -23,18 +24,12 @@ class Patches(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        roles = dict.fromkeys(results.external, "external") | dict.fromkeys(results.internal, "internal")
-        roles |= {s: "internal or external" for s in results.external if s in results.internal}
-        sites = dict.fromkeys(s for s in (*results.internal, *results.external) if s in results.patches)
-        images = each_row(self.each, len(sites))
-        rows = [(f"{s} ({roles[s]})", tiles(results, s)[:images]) for s in sites]
+        shown = results.images(self.each)
+        sites = [site for site in results.sites if site in shown]
+        most = each_row(self.each, len(sites))
+        rows = []
+        for site in sites:
+            roles = [role for role in ROLES if site in getattr(results, role)]
+            tiles = [Tile(image, (results.classes[label],)) for image, label in zip(*shown[site], strict=True)]
+            rows.append((f"{site} ({' or '.join(roles)})", tiles[:most]))
         return grid(self.name, self.heading(results), rows, columns=min(2, len(rows)) or 1)
-
-
-def tiles(results: Results, site: str) -> list[Tile]:
-    """Return the example images of a site, each with its class where labels are known."""
-    images = results.patches[site]
-    labels = results.labels.get(site)
-    if labels is None:
-        return [Tile(image) for image in images]
-    return [Tile(image, (results.classes[label],)) for image, label in zip(images, labels, strict=True)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, panels, short, style
+from ._canvas import short, styles
 
 BINS = 32
 CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
@@ -46,28 +45,24 @@ class PixelHistograms(Figure):
             return self.nothing(results)
         most = max(len(share) for share in shares.values())
         names = CHANNELS.get(most, [f"channel {k + 1}" for k in range(most)])
+        looks = styles(shares)
         # Black and white borders would press all else to the bottom.
         top = 110 * max(float(share[:, 1:-1].max()) for share in shares.values()) or 100.0
 
-        def paint(figure: Any) -> None:
-            for channel, axes in enumerate(panels(figure, most, min(most, 3), sharey=True)):
-                for k, (site, share) in enumerate(shares.items()):
-                    if channel < len(share):
-                        edges = np.linspace(0, 256, BINS + 1)
-                        axes.stairs(100 * share[channel], edges, label=site, linewidth=1.5, **style(k))
-                axes.set_title(names[channel].capitalize())
-                axes.set_xlabel("Pixel value")
-                axes.set_xlim(0, 256)
-                axes.set_ylim(0, top)
-            figure.axes[0].set_ylabel("Pixels (%)")
+        def panel(axes: Any, channel: int) -> None:
+            for site, share in shares.items():
+                if channel < len(share):
+                    edges = np.linspace(0, 256, BINS + 1)
+                    axes.stairs(100 * share[channel], edges, label=short(site), linewidth=1.5, **looks[site])
+            axes.set(xlim=(0, 256), ylim=(0, top))
 
-        return self.picture(results, (WIDTH, 0.5 + 2.4 * -(-most // 3)), paint, [short(site) for site in shares])
+        above = {channel: name.capitalize() for channel, name in enumerate(names)}
+        return self.panels(results, above, panel, map(short, shares), names=("Pixel value", "Pixels (%)"), sharey=True)
 
     def _shares(self, results: Results) -> dict[str, np.ndarray]:
         """Return the histograms (channels, BINS) of the sites, in the order of the study."""
-        images: Mapping[str, np.ndarray] = results.images(self.each)
-        sites = dict.fromkeys((*results.internal, *results.external))
-        return {site: histograms(images[site]) for site in sites if site in images}
+        images = results.images(self.each)
+        return {site: histograms(images[site][0]) for site in results.sites if site in images}
 
 
 def histograms(images: np.ndarray) -> np.ndarray:

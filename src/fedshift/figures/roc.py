@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import INK, WIDTH, short, site_panels, style
+from ._canvas import INK, lines, short, styles, titles
 from ._series import by_partition, sites_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Roc(Figure):
@@ -28,46 +25,37 @@ class Roc(Figure):
         if len(results.classes) != 2:
             return "A ROC curve needs two classes."
         where = "external" if results.external else "internal"
+        negative, positive = _classes(results)
         return (
-            f"Every threshold at once, at each {where} site: the share of {_positive(results)} that is flagged "
-            f"(sensitivity), against the share of {_negative(results)} that is flagged too. The dotted line is a "
+            f"Every threshold at once, at each {where} site: the share of {positive} that is flagged "
+            f"(sensitivity), against the share of {negative} that is flagged too. The dotted line is a "
             "guess. Mean over trainings. A threshold that was chosen at home may sit anywhere on the curve of another "
             "site; a site of one class has no curve."
         )
 
     def draw(self, results: Results) -> str:
+        import pandas as pd
+
         table = by_partition(results.curves())
         if table.empty:
             return self.nothing(results)
         table = table.assign(line=table["condition"] + ", " + table["shown"])
-        sites = sites_of(results, table)
-        lines = list(dict.fromkeys(table["line"]))[: self.most]
-        columns = min(3, len(sites))
-        rows = -(-len(sites) // columns)
+        looks = dict(list(styles(table["line"]).items())[: self.most])
+        # A curve begins at zero, however steeply it rises there.
+        starts = table.drop_duplicates(["site", "line"]).assign(false_positives=0.0, sensitivity=0.0)
+        table = pd.concat([starts, table]).sort_values("false_positives", kind="stable")
 
-        def paint(figure: Any) -> None:
-            classes = _negative(results), _positive(results)
-            negative, positive = (short(f"Share of {name} flagged", 40) for name in classes)
-            site_panels(figure, table, sites, lambda axes, part: _panel(axes, part, lines), (negative, positive))
+        def panel(axes: Any, site: str) -> None:
+            axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
+            lines(axes, table[table["site"] == site], "false_positives", "sensitivity", looks, linewidth=1.3)
+            axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
 
-        width = WIDTH if columns == 3 else 0.6 + 2.6 * columns
-        return self.picture(results, (width, 0.5 + 2.4 * rows), paint, lines)
-
-
-def _panel(axes: Any, table: pd.DataFrame, lines: list[str]) -> None:
-    """Draw the curves of one site, and the line of a guess. A curve begins at zero, however steeply it rises there."""
-    axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
-    for n, line in enumerate(lines):
-        curve = table[table["line"] == line].sort_values("false_positives")
-        if len(curve):
-            x = [0.0, *curve["false_positives"]]
-            axes.plot(x, [0.0, *curve["sensitivity"]], label=line, linewidth=1.3, **style(n))
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+        sites = titles(sites_of(results, table))
+        x, y = (short(f"Share of {name} flagged", 40) for name in _classes(results))
+        return self.panels(results, sites, panel, looks, names=(x, y), sharex=True, sharey=True)
 
 
-def _positive(results: Results) -> str:
-    return results.positive or results.classes[-1]
-
-
-def _negative(results: Results) -> str:
-    return next(name for name in results.classes if name != _positive(results))
+def _classes(results: Results) -> tuple[str, str]:
+    """Return the negative and the positive one of two classes."""
+    positive = results.positive or results.classes[-1]
+    return next(name for name in results.classes if name != positive), positive

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, MARKERS, WIDTH, panels, short
+from ._canvas import COLOURS, INK, marks, rows, short
 from ._series import axis, headline, inside
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Sites(Figure):
@@ -39,51 +36,33 @@ class Sites(Figure):
 
     def draw(self, results: Results) -> str:
         scores = headline(results)
-        shown = _shown(results)
-        conditions = list(dict.fromkeys(scores["condition"]))
+        if scores.empty:
+            return self.nothing(results)
+        shown = marks(_shown(results), 6.5)
         places = [("internal", site) for site in inside(results)] + [("external", site) for site in results.external]
-        columns = min(2, len(conditions)) or 1
-        rows = -(-len(conditions) // columns) or 1
+        conditions = {name: name for name in scores["condition"]}
 
-        def paint(figure: Any) -> None:
-            grid = panels(figure, len(conditions) or 1, columns, sharex=True, sharey=True)
-            for axes, condition in zip(grid, conditions, strict=False):
-                chosen = scores[scores["condition"] == condition]
-                self._panel(axes, chosen, places, shown, seeds_too=self._few(results))
-                axes.set_title(condition)
-            for axes in figure.axes[-columns:]:
-                axes.set_xlabel(axis(results))
+        def panel(axes: Any, condition: str) -> None:
+            keys = ["role", "site", "shown"]
+            seeds = scores[scores["condition"] == condition].groupby([*keys, "seed"], sort=False)["value"].mean()
+            means = seeds.groupby(level=keys, sort=False).mean()
+            for y, place in enumerate(places):
+                spots = [means[*place, name] for name in shown if (*place, name) in means]
+                axes.plot(spots, [y] * len(spots), color=INK, alpha=0.35, linewidth=1.2, zorder=1)
+            for name, look in shown.items():
+                dots = [(means, look | {"label": name})]
+                if self._few(results):
+                    dots.insert(0, (seeds, look | {"markersize": 3, "alpha": 0.4}))
+                for values, own in dots:
+                    chosen = values[values.index.get_level_values("shown") == name]
+                    axes.plot(chosen, [places.index(key[:2]) for key in chosen.index], **own)
+            rows(axes, [f"{short(site)}, {role}" for role, site in places])
+            internal = sum(role == "internal" for role, _ in places)
+            if 0 < internal < len(places):
+                axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.5)
 
-        width = WIDTH
-        if columns == 1 and max(map(len, shown), default=0) < 60:
-            width = 4.8
-        height = rows * (0.75 + 0.26 * len(places)) + 0.15
-        return self.picture(results, (width, height), paint, shown)
-
-    def _panel(
-        self, axes: Any, scores: pd.DataFrame, places: list[tuple[str, str]], shown: list[str], seeds_too: bool
-    ) -> None:
-        """Draw one condition: a row for each site, internal ones on top."""
-        seeds = scores.groupby(["role", "site", "shown", "seed"], sort=False)["value"].mean()
-        means = seeds.groupby(level=[0, 1, 2], sort=False).mean()
-        for y, (role, site) in enumerate(places):
-            spots = [means[(role, site, s)] for s in shown if (role, site, s) in means]
-            axes.plot(spots, [y] * len(spots), color=INK, alpha=0.35, linewidth=1.2, zorder=1)
-        for n, inference in enumerate(shown):
-            style = {"color": COLOURS[n], "marker": MARKERS[n], "linestyle": "none"}
-            dots = [(means, {"markersize": 6.5, "label": inference})]
-            if seeds_too:
-                dots.insert(0, (seeds, {"markersize": 3, "alpha": 0.4}))
-            for series, look in dots:
-                chosen = series[series.index.get_level_values("shown") == inference]
-                heights = [places.index(key[:2]) for key in chosen.index]
-                axes.plot(chosen, heights, **style, **look)
-        internal = sum(role == "internal" for role, _ in places)
-        if 0 < internal < len(places):
-            axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.5)
-        axes.set_yticks(range(len(places)), [f"{short(site)}, {role}" for role, site in places])
-        axes.set_ylim(len(places) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
+        size, names = (3.9, 0.75 + 0.26 * len(places)), (axis(results), "")
+        return self.panels(results, conditions, panel, shown, 2, size, names, sharex=True, sharey=True)
 
 
 def _shown(results: Results) -> list[str]:

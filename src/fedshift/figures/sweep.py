@@ -1,20 +1,32 @@
-"""The effect of numeric settings of runs."""
+"""The effect of the numeric settings that vary between the runs of a study, each with all others equal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import WIDTH, style
+from ._canvas import short, styles
 from ._series import ROLES, Spot, axis, centres, client_of, headline, mean_and_std, over_sites
-from ._varied import SITES, Settings, followers, swept
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""By run, its settings by dotted path."""
+Table = Mapping[str, Mapping[str, Hashable]]
+"""By setting, its value in each run."""
+FAMILY = ("algorithm.name", "bn", "addon", "addon.name", "model.name")
+"""Settings that all runs of one line share."""
+SECOND = ("training.rounds", "training.lr", "partition.limit.val")
+"""Settings that are adapted to others: of two settings that vary together, these follow."""
+SITES = ("partition.internal", "partition.external", "partition.held_out")
+_ABSENT = "<absent>"
 
 
 class _Line(NamedTuple):
@@ -56,41 +68,30 @@ class Sweep(Figure):
         if not panels:
             return self.nothing(results)
         every = [line for panel in panels.values() for line in panel]
+        looks = styles(line.label for line in every)
         roles = [role for role in ROLES if any(role in line.points for line in every)]
-        labels = list(dict.fromkeys(line.label for line in every))
-        columns = min(3, len(panels))
-        rows = -(-len(panels) // columns) * len(roles)
+        titles = {(key, role): f"{short(leaf(key), 20)}, {role}" for key in panels for role in roles}
 
-        def paint(figure: Any) -> None:
-            grid = figure.subplots(rows, columns, squeeze=False)
-            for axes in grid.flat:
-                axes.set_visible(False)
-            for n, (key, panel) in enumerate(panels.items()):
-                for k, role in enumerate(roles):
-                    axes = grid[n // columns * len(roles) + k, n % columns]
-                    axes.set_visible(True)
-                    axes.set_title(leaf(key))
-                    if n % columns == 0:
-                        axes.set_ylabel(f"{axis(results)}, {role}")
-                    _panel(axes, panel, labels, role, key)
+        def panel(axes: Any, place: tuple[str, str]) -> None:
+            key, role = place
+            values = ordered({x for line in panels[key] for points in line.points.values() for x in points})
+            for line in panels[key]:
+                points = line.points.get(role, {})
+                xs = [x for x in values if x in points]
+                means, stds = [points[x][0] for x in xs], [points[x][1] for x in xs]
+                # Lines are shifted sideways a little, so that whiskers at one value do not hide each other.
+                shift = 0.04 * (list(looks).index(line.label) % 5 - 2)
+                whiskers = {"marker": "o", "markersize": 4, "linewidth": 1.5, "elinewidth": 0.8, "capsize": 2}
+                places = [values.index(x) + shift for x in xs]
+                axes.errorbar(places, means, stds, label=line.label, **whiskers, **looks[line.label])
+            axes.set_xticks(range(len(values)), [shown(x, key) for x in values])
+            axes.set_xlim(-0.4, len(values) - 0.6)
 
-        return self.picture(results, (WIDTH, 0.2 + 2.5 * rows), paint, labels)
-
-
-def _panel(axes: Any, panel: list[_Line], labels: list[str], role: str, key: str) -> None:
-    values = ordered({x for line in panel for points in line.points.values() for x in points})
-    for line in panel:
-        n = labels.index(line.label)
-        points = line.points.get(role, {})
-        xs = [x for x in values if x in points]
-        means = [points[x][0] for x in xs]
-        stds = [points[x][1] for x in xs]
-        # Lines are shifted sideways a little, so that whiskers at one value do not hide each other.
-        places = [values.index(x) + 0.04 * (n % 5 - 2) for x in xs]
-        whiskers = {"marker": "o", "markersize": 4, "linewidth": 1.5, "elinewidth": 0.8, "capsize": 2}
-        axes.errorbar(places, means, stds, label=line.label, **whiskers, **style(n))
-    axes.set_xticks(range(len(values)), [shown(x, key) for x in values])
-    axes.set_xlim(-0.4, len(values) - 0.6)
+        columns = 3
+        if len(roles) == 2:  # which then stand side by side
+            columns = 2 if len(titles) <= 6 else 4
+        size, names = (7.8 / min(columns, len(titles)), 2.5), ("", axis(results))
+        return self.panels(results, titles, panel, looks, columns, size, names)
 
 
 def lines(results: Results, most: int = 12) -> dict[str, list[_Line]]:
@@ -181,3 +182,74 @@ def shown(value: Any, key: str) -> str:
 def ordered(values: Iterable[Any]) -> list[Any]:
     """Return numbers in rising order, then None."""
     return sorted(values, key=lambda v: (v is None, v or 0))
+
+
+def swept(settings: Settings) -> dict[str, list[list[str]]]:
+    """Return by setting the groups of runs that differ only in it, in settings that follow it, and in their seed."""
+    varied: dict[str, list[list[str]]] = {}
+    for family in _families(settings):
+        for key in _leading(family):
+            # What follows the setting may differ along a line; everything else is the same on it.
+            fixed = [name for name in family if name != key and not _follows(family, name, key)]
+            groups: dict[tuple[Hashable, ...], list[str]] = defaultdict(list)
+            for run in family[key]:
+                groups[tuple(family[name][run] for name in fixed)].append(run)
+            for runs in groups.values():
+                if len({family[key][run] for run in runs}) > 1:
+                    varied.setdefault(key, []).append(runs)
+    return varied
+
+
+def followers(settings: Settings) -> dict[str, list[str]]:
+    """Return by varied setting the numeric settings that change with it in any family of runs."""
+    following: dict[str, list[str]] = defaultdict(list)
+    for family in _families(settings):
+        for key in _leading(family):
+            names = (name for name in family if name != key and _is_numeric(family[name]))
+            following[key] += [name for name in names if _follows(family, name, key)]
+    return {key: list(dict.fromkeys(names)) for key, names in following.items()}
+
+
+def _families(settings: Settings) -> list[Table]:
+    """Return the settings, the seed apart, in which runs of one algorithm, BN policy, add-on and model differ."""
+    families: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for run, values in settings.items():
+        families[tuple(values.get(key) for key in FAMILY)][run] = values
+    return [_varying(family) for family in families.values()]
+
+
+def _varying(family: Settings) -> Table:
+    names = dict.fromkeys(name for values in family.values() for name in values if name != "seed")
+    table = {name: {run: _hashable(values.get(name, _ABSENT)) for run, values in family.items()} for name in names}
+    return {name: values for name, values in table.items() if len(set(values.values())) > 1}
+
+
+def _hashable(value: Any) -> Hashable:
+    return value if isinstance(value, Hashable) else str(value)
+
+
+def _is_numeric(values: Mapping[str, Hashable]) -> bool:
+    """Return whether all values are numbers or None."""
+    return all(v is None or (isinstance(v, int | float) and not isinstance(v, bool)) for v in values.values())
+
+
+def _follows(table: Table, name: str, leader: str) -> bool:
+    """Return whether `leader` determines the setting `name`, which is numeric or about sites: it may be adapted."""
+    # As many pairs as values of the leader: each of these values goes with one value of the setting.
+    pairs = set(zip(table[name].values(), table[leader].values(), strict=True))
+    return (name in SITES or _is_numeric(table[name])) and len(pairs) == len(set(table[leader].values()))
+
+
+def _leading(table: Table) -> list[str]:
+    """Return the numeric settings; of those that vary together only the first, and SECOND last.
+
+    A setting that is coarser than another one needs no rule here: all runs with equal values of the finer one have
+    equal values of the coarser one, so that `swept` finds no group for it.
+    """
+    names = [name for name, values in table.items() if _is_numeric(values) and not name.endswith(".seed")]
+    names.sort(key=lambda name: name in SECOND)
+
+    def together(name: str, earlier: str) -> bool:
+        return _follows(table, name, earlier) and _follows(table, earlier, name)
+
+    return [name for n, name in enumerate(names) if not any(together(name, earlier) for earlier in names[:n])]

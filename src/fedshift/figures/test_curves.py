@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import _series
 from ._base import Figure, Results
-from ._canvas import WIDTH, round_axis, short, style
-from ._series import SILENT, by_run, exchanged, most_exchanged, sends, shared_part, unit_of
+from ._canvas import lines, short, styles
+from ._series import SILENT, sends, traffic, traffic_axis
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_PANELS = {
+    ("accuracy", "round"): "Test accuracy (%)",
+    ("accuracy", "exchanged"): "Test accuracy (%)",
+    ("loss", "round"): "Test loss",
+}
+"""The title of each panel of a partition, by what it shows over which column."""
 
 
 class TestCurves(Figure):
@@ -19,12 +27,12 @@ class TestCurves(Figure):
     section = "training"
 
     def caption(self, results: Results) -> str:
-        panels = curves(results)
-        if not panels:
+        found = curves(results)
+        if not found:
             return "No site was watched during training: this figure needs training.watch_every and an external site."
         sites = set(results.rounds.loc[results.rounds["split"] == "test", "site"])
         where = sites.pop() if len(sites) == 1 else f"{len(sites)} external sites, each counted once"
-        left = "" if all(sends(line) for part in panels.values() for line in part.values()) else SILENT
+        left = "" if all(map(sends, found.values())) else SILENT
         return (
             f"The global network at {where}, mean over runs; no round was selected by these values. In the middle, "
             f"accuracy against the traffic so far: what every client has received and sent, 4 bytes a number{left}. "
@@ -32,52 +40,25 @@ class TestCurves(Figure):
         )
 
     def draw(self, results: Results) -> str:
-        panels = curves(results)
-        if not panels:
+        found = curves(results)
+        if not found:
             return self.nothing(results)
-        conditions = list(dict.fromkeys(condition for part in panels.values() for condition in part))
-        size, unit = unit_of(most_exchanged(line for part in panels.values() for line in part.values()))
+        looks = styles(condition for _, condition in found)
+        table, unit = traffic(found, "partition", "line")
+        partitions = dict.fromkeys(partition for partition, _ in found)
+        above = {one: f"{short(one, 22)}\n" if len(partitions) > 1 else "" for one in partitions}
+        titles = {(one, *key): above[one] + title for one in partitions for key, title in _PANELS.items()}
 
-        def paint(figure: Any) -> None:
-            grid = figure.subplots(len(panels), 3, sharex="col", squeeze=False)
-            for (by_round, by_bytes, loss), (partition, part) in zip(grid, panels.items(), strict=True):
-                for condition, line in part.items():
-                    look = style(conditions.index(condition), points=len(line)) | {"linewidth": 1.6}
-                    by_round.plot(line.index, line["accuracy"], label=condition, **look)
-                    loss.plot(line.index, line["loss"], label=condition, **look)
-                    if sends(line):
-                        by_bytes.plot(line["bytes"] / size, line["accuracy"], label=condition, **look)
-                by_bytes.sharey(by_round)
-                if len(panels) > 1:
-                    by_round.set_title(short(partition, 22))
-                by_round.set_ylabel("Test accuracy (%)")
-                loss.set_ylabel("Test loss")
-            by_round, by_bytes, loss = grid[-1]
-            by_bytes.set_xlabel(f"Exchanged so far ({unit})")
-            for axes in (by_round, loss):
-                round_axis(axes)
+        def panel(axes: Any, key: tuple[str, str, str]) -> None:
+            partition, y, x = key
+            lines(axes, table[table["partition"] == partition], x, y, looks, linewidth=1.6)
+            traffic_axis(axes, x, unit)
 
-        return self.picture(results, (WIDTH, 0.4 + 2.3 * len(panels)), paint, conditions)
+        return self.panels(results, titles, panel, looks)
 
 
-def curves(results: Results) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return accuracy (%) and loss by round, means over sites and then runs, for each partition and condition.
-
-    The column `bytes` holds the traffic up to and including the round.
-    """
-    import pandas as pd
-
-    rounds = results.rounds
-    panels: dict[str, dict[str, pd.DataFrame]] = {}
-    if rounds.empty:
-        return panels
-    for (partition, condition), part in rounds.groupby(["held_out", "condition"], sort=False):
-        tested = part[part["split"] == "test"]
-        tested = tested.assign(accuracy=100 * tested["accuracy"])
-        means = {column: by_run(tested, column) for column in ("accuracy", "loss")}
-        # A column without any value is missing in the table of runs, and is NaN in the line.
-        line = pd.DataFrame({c: shared_part(runs).mean(axis=1) for c, runs in means.items() if len(runs)})
-        if len(line):
-            line = line.reindex(columns=list(means)).assign(bytes=exchanged(part).reindex(line.index))
-            panels.setdefault(str(partition), {})[str(condition)] = line
-    return panels
+def curves(results: Results) -> dict[tuple[str, str], pd.DataFrame]:
+    """Return accuracy (%), loss and `bytes` by round for each partition and condition; see `_series`."""
+    if results.rounds.empty:
+        return {}
+    return _series.curves(results.rounds, "test", {"accuracy": 100, "loss": 1}, by=["held_out", "condition"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from ._base import Figure, Results
-from ._canvas import COLOURS, INK, LINES, MARKERS, WIDTH, short
+from ._canvas import COLOURS, INK, LINES, MARKERS, short
 from ._series import OPTIONS, apart, axis, centres, headline, over_seeds, over_sites
 
 if TYPE_CHECKING:
@@ -60,17 +60,15 @@ class TestTime(Figure):
         looks = _looks(panels)
         source = over_seeds(over_sites(scores[scores["inference"] == BASELINE], ["condition"]))["mean"]
 
-        def paint(figure: Any) -> None:
-            grid = figure.subplots(1, len(panels), squeeze=False)
-            for axes, (column, part) in zip(grid.flat, panels.items(), strict=True):
-                if column == "order":
-                    self._orders(axes, part, looks, results)
-                else:
-                    self._curves(axes, part, column, looks, source, self._thin(panels))
-                axes.set_title(TITLES[column])
-            grid[0, 0].set_ylabel(axis(results))
+        def panel(axes: Any, column: str) -> None:
+            if column == "order":
+                self._orders(axes, panels[column], looks, results)
+            else:
+                self._curves(axes, panels[column], column, looks, source, self._thin(panels))
 
-        return self.picture(results, (WIDTH, 3.0), paint, [look["label"] for look in looks.values()])
+        titles, labels = {column: TITLES[column] for column in panels}, [look["label"] for look in looks.values()]
+        size, names = (7.8 / len(panels), 2.6), ("", axis(results))
+        return self.panels(results, titles, panel, labels, size=size, names=names)
 
     def _curves(self, axes: Any, part: pd.DataFrame, column: str, looks: Looks, source: pd.Series, thin: bool) -> None:
         for (condition, inference), group in part.groupby(["condition", "inference"], sort=False):
@@ -107,16 +105,10 @@ class TestTime(Figure):
                     continue
                 place = x + (n - (len(looks) - 1) / 2) * width
                 lines = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.2}
-                axes.boxplot(
-                    [curve(chosen, "order").to_numpy()],
-                    positions=[place],
-                    widths=0.75 * width,
-                    whis=(0, 100),
-                    boxprops=lines,
-                    whiskerprops=lines,
-                    capprops=lines,
-                    medianprops={"color": INK, "linewidth": 1.2},
-                )
+                styles = dict.fromkeys(("boxprops", "whiskerprops", "capprops"), lines)
+                styles["medianprops"] = {"color": INK, "linewidth": 1.2}
+                values = [curve(chosen, "order").to_numpy()]
+                axes.boxplot(values, positions=[place], widths=0.75 * width, whis=(0, 100), **styles)
         axes.set_xticks(range(len(groups)), [name for name, _ in groups], rotation=30 if len(groups) > 3 else 0)
         axes.set_xlim(-0.6, len(groups) - 0.4)
         axes.grid(axis="x", visible=False)

@@ -20,6 +20,8 @@ WEIGHTS = (0.001, 12.0)
 SCALES = (0.001, 4.0)
 """The range of gamma that FedBN draws."""
 LEVELS = (0.75, 0.5, 0.25, 0.1)
+SPOTS = {"w averaged": "*", "both averaged": "X"}
+"""The shape of each spot below."""
 
 
 class Toy(Figure):
@@ -52,30 +54,25 @@ class Toy(Figure):
         gamma = np.linspace(*SCALES, 161)
 
         def paint(figure: Any) -> None:
-            grid = figure.subplots(2, 2)
+            places = figure.subplots(2, 2)
             above = {"x as it is": [1.0, 1.0], "x divided by the local deviation": [x.std() for x, _ in clients]}
-            for axes, (title, scales) in zip(grid[0], above.items(), strict=True):
+            for axes, (title, scales) in zip(places[0], above.items(), strict=True):
                 for k, (x, y) in enumerate(clients):
                     curve = error(w, scales[k], x, y)
                     axes.plot(w, curve, color=COLOURS[k], linestyle=LINES[k], linewidth=1.6, label=f"client {k + 1}")
                     axes.plot(w[curve.argmin()], curve.min(), "o", color=COLOURS[k], markersize=5)
-                axes.set_title(title)
-                axes.set_xlabel("w")
-                axes.set_ylim(0, None)
-            grid[0, 0].set_ylabel("Squared error")
-            grid[0, 0].legend(loc="lower right")
-            for k, (axes, spots) in enumerate(zip(grid[1], averaged(clients), strict=True)):
+                axes.set(title=title, xlabel="w", ylim=(0, None))
+            places[0, 0].set_ylabel("Squared error")
+            for k, (axes, spots) in enumerate(zip(places[1], averaged(clients), strict=True)):
                 surface = np.array([error(w[::3], g, *clients[k]) for g in gamma]).T
                 shades = [(COLOURS[k], alpha) for alpha in (0.75, 0.55, 0.35, 0.15)]
                 axes.contourf(gamma, w[::3], surface, levels=[0.0, *LEVELS[::-1]], colors=shades)
-                for (w_, gamma_), marker, label in zip(spots, "*X", ("w averaged", "both averaged"), strict=True):
-                    axes.plot(gamma_, w_, marker, color=INK, markersize=9, linestyle="none", label=label)
-                axes.set_title(f"Client {k + 1}")
-                axes.set_xlabel("γ")
-            grid[1, 0].set_ylabel("w")
-            grid[1, 0].legend(loc="lower right")
+                for (label, marker), spot in zip(SPOTS.items(), spots, strict=True):
+                    axes.plot(*spot[::-1], marker, color=INK, markersize=9, linestyle="none", label=label)
+                axes.set(title=f"Client {k + 1}", xlabel="γ")
+            places[1, 0].set_ylabel("w")
 
-        return self.picture(results, (WIDTH, 6.0), paint)
+        return self.picture(results, (WIDTH, 5.8), paint, ["client 1", "client 2", *SPOTS])
 
 
 def client(k: int) -> tuple[np.ndarray, np.ndarray]:

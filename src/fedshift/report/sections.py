@@ -41,7 +41,6 @@ from .html import (
     Claims,
     Code,
     Concerns,
-    Drawn,
     Facts,
     Fold,
     Heading,
@@ -67,7 +66,7 @@ LONG_PUBLISHED = 40
 def sections(report: StudyReport) -> list[Section]:
     """Return the sections that the page of a study has, with their figures."""
     made = [section for declared in SECTIONS if (section := declared(report)) is not None]
-    drawn: dict[str, list[Drawn]] = {section.id: [] for section in made}
+    drawn: dict[str, list[Block]] = {section.id: [] for section in made}
     for name in report.plan.figures:
         figure: Figure = registry.build("figure", name)
         drawn[figure.section if figure.section in drawn else FURTHER].append(report.drawn(name))

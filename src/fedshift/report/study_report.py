@@ -21,7 +21,7 @@ from .citation import Citation, citation
 from .cohort import Cohort, cohorts, events, problems
 from .downloads import download
 from .history import Trained, trained, unfinished
-from .html import Drawn
+from .html import Drawn, PageCell, PageTable
 from .nouns import Nouns
 from .phrases import joined
 from .verdict_words import beside_control, shortcut
@@ -150,9 +150,18 @@ class StudyReport:
         """How often objects are missed altogether, for tasks that have any."""
         return overlooked.counts(self.results)
 
-    def drawn(self, name: str) -> Drawn:
-        """Return a figure as it was drawn by its rule."""
+    def drawn(self, name: str) -> Drawn | PageTable:
+        """Return a figure as it was drawn by its rule, or the table that it has in the place of a picture."""
         figure: Figure = registry.build("figure", name)
+        numbers = figure.table(self.results.for_figures)
+        if numbers:
+            marks = dict.fromkeys(numbers.best, "best")
+            rows = [
+                [PageCell(text, mark=marks.get((y, x), "")) for x, text in enumerate(row)]
+                for y, row in enumerate(numbers.rows)
+            ]
+            caption = figure.heading(self.results.for_figures).removesuffix(".")
+            return PageTable(caption, numbers.header, rows, numbers.heads)
         path = self.results.files.figure(name)
         if not path.exists():
             return Drawn(figure.title, "This figure has not been drawn.", "")
