@@ -104,8 +104,12 @@ def opened(raw: Path, part: Part) -> Opened:
         base = [f"{part}{n:05}" for n in range(len(x))]
         names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
         samples = listed(names, f"morpho_{kind}", y).assign(base=base)
-        parts.append(Opened(samples, lambda i, x=x: shown(x[i])))
+        parts.append(Opened(samples, functools.partial(_shown, x)))
     return joined(parts)
+
+
+def _shown(images: np.ndarray, i: int) -> np.ndarray:
+    return shown(images[i])
 
 
 def _third(part: Part) -> str:

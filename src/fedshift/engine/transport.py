@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
     kind: str
     about: dict[str, Any]
-    arrays: dict[str, Tensor]
+    tensors: dict[str, Tensor]
 
     @property
     def nbytes(self) -> int:

@@ -72,7 +72,7 @@ class _Name(property):
 
     if TYPE_CHECKING:
 
-        def __get__(self, files: Any, owner: type | None = None) -> Path: ...
+        def __get__(self, files: Any, owner: type | None = None) -> Path: ...  # type: ignore[override]
 
 
 class DataFiles(_Files):

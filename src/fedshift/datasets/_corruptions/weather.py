@@ -74,7 +74,7 @@ def distance(edges: np.ndarray, limit: float) -> np.ndarray:
     # images lie so far apart along the first axis that no edge of another one is nearer than the limit
     spacing = (2 * limit, 1, 1)
     nearest = ndimage.distance_transform_edt(~edges, sampling=spacing)
-    return np.where(any(axis=(1, 2), keepdims=True), np.minimum(nearest, limit), limit)
+    return np.where(edges.any(axis=(1, 2), keepdims=True), np.minimum(nearest, limit), limit)
 
 
 def box(x: np.ndarray) -> np.ndarray:
