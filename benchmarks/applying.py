@@ -27,7 +27,7 @@ from fedshift.io.text import write_json
 from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.provenance import peak_memory_mb
 from fedshift.models import initialise
-from fedshift.report.applied import write
+from fedshift.page.applied import write
 from fedshift.study.run import Data, Run
 
 FULL = 1_000_000

@@ -11,13 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-from fedshift.analysis import communication, results
 from fedshift.io.paths import Paths
 from fedshift.io.result_tables import SCORES
 from fedshift.io.tables import write_table
-from fedshift.papers import published_values
-from fedshift.papers.quantities import Values
-from fedshift.papers.words import Words
+from fedshift.results import communication, published_values, study_results
+from fedshift.results.published_words import Words
+from fedshift.results.quantities import Values
 from fedshift.study import plan as plans
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +29,7 @@ def counted(root: Path) -> pd.DataFrame:
     plan, paths = plans.load(STUDY, "paper"), Paths(root)
     communication.write(plan, paths)
     write_table(paths.study_files(plan.name).scores, pd.DataFrame(columns=[*SCORES.columns]))
-    return published_values.table(Words(plan), Values(results.load(plan, paths)))
+    return published_values.table(Words(plan), Values(study_results.load(plan, paths)))
 
 
 def main() -> None:

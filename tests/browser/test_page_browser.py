@@ -16,10 +16,10 @@ from patience import PATIENCE
 from PIL import Image
 from scored_study import summarised
 
-from fedshift.analysis import results
 from fedshift.io.paths import Paths
 from fedshift.jobs.apply import Applied, apply, chosen
-from fedshift.report import applied, gallery, page
+from fedshift.page import applied, gallery, page
+from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -55,9 +55,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with all it can have: synthetic data, a missing run, names full of markup."""
     root = tmp_path_factory.mktemp("page")
     plan, paths = summarised(root, without={"bn": "local", "seed": 2})
-    loaded = results.load(plan, paths)
+    loaded = study_results.load(plan, paths)
     for name in plan.figures:
-        results.draw(loaded, name)
+        study_results.draw(loaded, name)
     return page.write(loaded).as_uri()
 
 

@@ -81,9 +81,9 @@ FILES = {
     "folder/part.py": "from ..deep import BASE\n\nconstant = BASE\nother = 1\n",
     "core/__init__.py": "",
     "core/errors.py": "class UserError(ValueError):\n    pass\n",
-    "report/__init__.py": "",
-    "report/page.py": "from ..core.errors import UserError\nfrom .part import value\n\ndone = value\n",
-    "report/part.py": "value = 1\n",
+    "page/__init__.py": "",
+    "page/page.py": "from ..core.errors import UserError\nfrom .part import value\n\ndone = value\n",
+    "page/part.py": "value = 1\n",
 }
 
 
@@ -154,7 +154,7 @@ def test_code_counts_in_all_modules_that_are_imported(package: Package, name: st
     assert package.changed(name, FILES[name].replace(old, new))
 
 
-@pytest.mark.parametrize("name", ["unused.py", "types.py", "core/errors.py", "__init__.py", "report/part.py"])
+@pytest.mark.parametrize("name", ["unused.py", "types.py", "core/errors.py", "__init__.py", "page/part.py"])
 def test_other_modules_and_infrastructure_do_not_count(package: Package, name: str) -> None:
     assert not package.changed(name, FILES[name] + "more = 1\n")
 
@@ -173,8 +173,8 @@ def test_random_streams_count_though_they_lie_in_core(package: Package) -> None:
 
 
 def test_a_folder_that_shapes_no_result_counts_for_its_own_jobs(package: Package) -> None:
-    assert package.changed("report/part.py", "value = 2\n", "report.page")
-    assert not package.changed("core/errors.py", "class UserError(Exception):\n    pass\n", "report.page")
+    assert package.changed("page/part.py", "value = 2\n", "page.page")
+    assert not package.changed("core/errors.py", "class UserError(Exception):\n    pass\n", "page.page")
 
 
 def test_modules_that_change_places_count(package: Package) -> None:
@@ -202,7 +202,7 @@ def test_a_module_that_is_not_there(package: Package) -> None:
 
 PLUG_INS = {f"{kind}s" for kind in KINDS}
 STAGES = ["jobs.prepare", "data.partition", "jobs.control", "jobs.train", "jobs.choose", "jobs.predict"]
-STAGES += ["analysis.score", "report.summary", "analysis.results", "report.gallery"]
+STAGES += ["results.score", "page.summary", "results.study_results", "page.gallery"]
 
 
 @pytest.mark.parametrize("name", [*SHAPES_NO_RESULT, *SHAPES_RESULTS])
@@ -249,8 +249,8 @@ REACHED = reached()
         ("core/errors.py", set()),
         ("jobs/store.py", set()),
         ("cli/steps.py", set()),
-        ("analysis/effects.py", set()),
-        ("report/page.py", set()),
+        ("results/effects.py", set()),
+        ("page/page.py", set()),
         ("study/plan.py", set()),
         ("study/declaration.py", set()),
         ("datasets/camelyon17.py", set()),

@@ -16,7 +16,7 @@ from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.data.inspection import inspect
 from fedshift.data.partition import Partition
-from fedshift.report.protocol import _partition
+from fedshift.page.protocol import _partition
 
 SPLIT = {"train": 0.8, "val": 0, "test": 0.2}
 

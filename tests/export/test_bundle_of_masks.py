@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 import fedshift
-from fedshift.analysis import results
 from fedshift.cli import parser as cli
 from fedshift.export import mlflow
 from fedshift.export.bundle import export
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.apply import apply, chosen
+from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 pytest.importorskip("ignite", reason="pytorch-ignite is not installed: the extra 'bundle'")
@@ -132,7 +132,7 @@ def test_the_command_and_the_readme(run: Path, tmp_path: Path) -> None:
 def test_trackers_get_dice_by_site(finished_study: tuple[Plan, Paths]) -> None:
     plan, paths = finished_study
     (told,) = mlflow.accounts(plan, paths, mlflow.trained(plan, paths))
-    scores = results.load(plan, paths).scores.query("metric == 'dice'").dropna(subset="value")
+    scores = study_results.load(plan, paths).scores.query("metric == 'dice'").dropna(subset="value")
     expected = {f"dice/{row['inference_id']}/{row['site']}": row["value"] for row in scores.to_dict("records")}
     assert len(expected) == 6, "three sites by two inferences"
     assert {tag: value for tag, value in told.scores if tag.startswith("dice/")} == expected

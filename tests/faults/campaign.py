@@ -200,9 +200,9 @@ STAGES = (
         "jobs.predict",
         "jobs.prepare",
         "data.partition",
-        "analysis.score",
+        "results.score",
     ),
-    *("analysis.results", "analysis.communication", "report.summary", "report.page", "report.gallery"),
+    *("results.study_results", "results.communication", "page.summary", "page.page", "page.gallery"),
 )
 
 

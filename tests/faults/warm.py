@@ -35,9 +35,9 @@ import fedshift.jobs.control
 import fedshift.jobs.predict
 import fedshift.jobs.prepare
 import fedshift.jobs.train
-import fedshift.report.gallery
-import fedshift.report.page
-import fedshift.report.summary
+import fedshift.page.gallery
+import fedshift.page.page
+import fedshift.page.summary
 from fedshift.cli import parser
 
 PATIENCE = 600.0

@@ -14,11 +14,11 @@ import pytest
 from fake_study import predictions_of
 from invented import made
 
-from fedshift.analysis import results
 from fedshift.core import registry
 from fedshift.data.prepared import Prepared
 from fedshift.figures import Results
 from fedshift.io.tables import read_table
+from fedshift.results import study_results
 
 
 def given(*rows: tuple[str, str, str, float, bool, bool]) -> Results:
@@ -78,7 +78,7 @@ def test_without_masks_nothing_is_drawn() -> None:
 def test_a_case_is_a_patient_whose_pixels_are_added_up(tmp_path: Path) -> None:
     """Dice follows from the pixels of predictions.parquet, added up here by patient; two images are one patient."""
     plan, paths = disc_study.finished(tmp_path, figures=["cases"])
-    found = results.load(plan, paths).for_figures.cases()
+    found = study_results.load(plan, paths).for_figures.cases()
     (run,) = plan.runs.values()
     table = read_table(predictions_of(plan, paths, run.id))
     table = table[table["inference"] == "source"]

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from invented import made, moment, row, tsmobn
 
-from fedshift.analysis import results, score
 from fedshift.core import registry
 from fedshift.figures import Results, _canvas, _series
-from fedshift.report import summary
-from fedshift.report.html import PageTable
-from fedshift.report.study_report import StudyReport
+from fedshift.page import summary
+from fedshift.page.html import PageTable
+from fedshift.page.study_report import StudyReport
+from fedshift.results import score, study_results
 
 OF_RUNS = ["convergence_by_traffic", "loss_by_site", "methods", "sweep", "test_curves", "test_time"]
 NAMES = [*OF_RUNS, "convergence_rates", "gradient_deviation", "ntk", "toy"]
@@ -83,10 +83,10 @@ def test_a_whole_study_can_draw_them(tmp_path: Path) -> None:
         inferences=["source", {"name": "tsmobn", "batch_size": [2, 32]}, {"name": "source", "client": "centre0"}],
     )
     score.score(plan, paths)
-    loaded = results.load(plan, paths)
+    loaded = study_results.load(plan, paths)
     summary.summarise(loaded)
     for name in NAMES:
-        text = results.draw(loaded, name).read_text(encoding="utf-8")
+        text = study_results.draw(loaded, name).read_text(encoding="utf-8")
         blank = name in ("test_curves", "methods")
         assert ("Nothing to draw" in text) == blank, "no site is watched, and methods have a table"
         assert fake_study.EVIL not in text

@@ -13,10 +13,10 @@ from invented import made
 from scipy.stats import t as student
 from scored_study import summarised
 
-from fedshift.analysis import net_benefit, results, score
 from fedshift.core import registry
 from fedshift.io.tables import read_table
-from fedshift.report import summary
+from fedshift.page import summary
+from fedshift.results import net_benefit, score, study_results
 
 POSITIVE = np.array([1, 1, 1] + [0] * 7) == 1
 SCORE = np.array([0.9, 0.6, 0.2, 0.7, 0.3, 0.25, 0.15, 0.1, 0.05, 0.02])
@@ -64,7 +64,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
         decision_range=[0.25, 0.5],
     )
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
+    summary.summarise(study_results.load(plan, paths))
     table = read_table(paths.study_files(plan.name).result("net_benefit"))
     assert len(table) == 2 * 4 * net_benefit.POINTS
     chosen = table[(table["site"] == "centre1") & (table["inference_id"] == "source")]
@@ -72,7 +72,7 @@ def test_a_study_that_asks_for_it_draws_it(tmp_path: Path) -> None:
     assert chosen["threshold"].iloc[[0, -1]].tolist() == [0.25, 0.5]
     assert chosen["model"].to_numpy() == pytest.approx(0.3 - 0.2 * odds.to_numpy())
     assert chosen["all"].to_numpy() == pytest.approx(0.5 - 0.5 * odds.to_numpy())
-    text = results.draw(results.load(plan, paths), "decision_curve").read_text(encoding="utf-8")
+    text = study_results.draw(study_results.load(plan, paths), "decision_curve").read_text(encoding="utf-8")
     said = ElementTree.fromstring(text)[0].text or ""
     assert "from 0.25 to 0.5, the range that the study declares" in said
     assert "Net benefit depends on prevalence, which is that of the test samples: centre1 50.0 %" in said

@@ -17,9 +17,9 @@ from invented import made
 from PIL import Image
 from scored_study import summarised
 
-from fedshift.analysis import results
 from fedshift.core import registry
 from fedshift.figures import Mistake, Results, SiteMistakes
+from fedshift.results import study_results
 from fedshift.study.plan import Run
 
 NASTY = '<b>"&$x</b>'
@@ -53,7 +53,7 @@ def test_patches_have_their_classes_below_and_stay_as_they_are_stored() -> None:
 
 def test_example_images_come_class_by_class(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path)
-    loaded = results.load(plan, paths)
+    loaded = study_results.load(plan, paths)
     shown = loaded.for_figures
     samples = loaded.samples(next(iter(plan.data)))
     stored = np.load(paths.data(next(iter(plan.data))) / "images.npy")
@@ -120,7 +120,7 @@ def test_the_worst_mistakes_are_of_mean_probabilities(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(fake_study, "predict", predict)
     plan, paths = summarised(tmp_path, figures=["mistakes"])
-    loaded = results.load(plan, paths)
+    loaded = study_results.load(plan, paths)
     first, second = loaded.for_figures.mistakes(8)
     assert (first.site, second.site) == fake_study.EXTERNAL
     each = fake_study.PATIENTS * fake_study.PER_PATIENT
@@ -137,14 +137,14 @@ def test_the_worst_mistakes_are_of_mean_probabilities(tmp_path: Path, monkeypatc
     wanted = [f"centre1/{patient}/2" for patient in range(6)] + ["centre1/0/0", "centre1/1/0"]
     for one, sample in zip(first.worst, wanted, strict=True):
         assert np.array_equal(one.image, stored[samples.index(sample)])
-    svg = results.draw(results.load(plan, paths), "mistakes").read_text(encoding="utf-8")
+    svg = study_results.draw(study_results.load(plan, paths), "mistakes").read_text(encoding="utf-8")
     assert "0.80" in svg
     assert fake_study.EVIL not in svg
 
 
 def test_clients_that_train_alone_have_no_mistakes_outside(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, runs=[{"algorithm": ["local", "fedavg"]}], figures=["mistakes"])
-    (first, _) = results.load(plan, paths).for_figures.mistakes(1)
+    (first, _) = study_results.load(plan, paths).for_figures.mistakes(1)
     assert first.condition == "FedAvg, aggregated BN"
 
 

@@ -12,9 +12,9 @@ from invented import made
 from scored_study import summarised
 
 from fedshift import study
-from fedshift.analysis import results, roc
 from fedshift.core import registry
 from fedshift.io.paths import STUDIES
+from fedshift.results import roc, study_results
 
 POSITIVE = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0]) == 1
 SCORE = np.array([0.9, 0.8, 0.4, 0.3, 0.8, 0.5, 0.3, 0.2, 0.1])
@@ -59,25 +59,25 @@ def test_the_area_is_the_auc_of_pairs() -> None:
 def test_a_study_has_a_curve_for_each_external_site(tmp_path: Path) -> None:
     """60 % of either class are right with Source: sensitivity is 0.6 where 40 % of the negatives are flagged."""
     plan, paths = summarised(tmp_path, runs=[{"algorithm": "fedavg"}], seeds=[0, 1])
-    loaded = results.load(plan, paths)
+    loaded = study_results.load(plan, paths)
     table = loaded.for_figures.curves()
     assert set(table["site"]) == set(fake_study.EXTERNAL) and set(table["shown"]) == {"Source", "TsmoBN"}
     source = table[(table["site"] == "centre1") & (table["shown"] == "Source")].set_index("false_positives")
     assert source["sensitivity"].iloc[[0, 20, 40, 70, 100]].tolist() == pytest.approx([0, 0.3, 0.6, 0.8, 1.0])
-    text = results.draw(results.load(plan, paths), "roc").read_text(encoding="utf-8")
+    text = study_results.draw(study_results.load(plan, paths), "roc").read_text(encoding="utf-8")
     assert "The dotted line is a guess" in (ElementTree.fromstring(text)[0].text or "")
     assert "<script" not in text and "centre1" in text
-    assert results.draw(results.load(plan, paths), "roc").read_text(encoding="utf-8") == text
+    assert study_results.draw(study_results.load(plan, paths), "roc").read_text(encoding="utf-8") == text
 
 
 def test_without_external_sites_the_internal_ones_have_curves(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, partition={"internal": fake_study.INTERNAL}, seeds=[0])
-    assert set(results.load(plan, paths).for_figures.curves()["site"]) == set(fake_study.INTERNAL)
+    assert set(study_results.load(plan, paths).for_figures.curves()["site"]) == set(fake_study.INTERNAL)
 
 
 def test_more_than_two_classes_have_nothing_to_draw(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, dataset=fake_study.Fake(classes=("a", "b", "c")), metrics=["accuracy"])
-    assert results.load(plan, paths).for_figures.curves().empty
+    assert study_results.load(plan, paths).for_figures.curves().empty
     assert "Nothing to draw" in registry.build("figure", "roc").draw(made())
 
 

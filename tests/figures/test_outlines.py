@@ -16,7 +16,6 @@ from invented import made
 from PIL import Image
 
 from fedshift import UserError
-from fedshift.analysis import results
 from fedshift.core import registry
 from fedshift.data.prepared import Prepared
 from fedshift.figures import OutlinedImage, Results, SiteOutlines
@@ -24,6 +23,7 @@ from fedshift.figures._canvas import COLOURS
 from fedshift.figures.outlines import LIGHTEST, outline
 from fedshift.io.images import decoded, encoded
 from fedshift.io.tables import read_table
+from fedshift.results import study_results
 
 
 def corners(path: str) -> list[np.ndarray]:
@@ -113,7 +113,7 @@ def test_without_masks_nothing_is_drawn() -> None:
 def test_the_images_with_the_lowest_dice_are_shown_with_their_masks(tmp_path: Path) -> None:
     """Dice, order and masks follow from predictions.parquet and masks.npy, read here by themselves."""
     plan, paths = disc_study.finished(tmp_path)
-    sites = list(results.load(plan, paths).for_figures.outlines(4))
+    sites = list(study_results.load(plan, paths).for_figures.outlines(4))
     assert [(site.site, site.role) for site in sites] == [
         ("east", "external"),
         ("north", "internal"),

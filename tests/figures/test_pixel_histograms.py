@@ -11,9 +11,9 @@ import pytest
 from invented import made
 from scored_study import summarised
 
-from fedshift.analysis import results
 from fedshift.figures import Results
 from fedshift.figures.pixel_histograms import BINS, PixelHistograms, distance, histograms
+from fedshift.results import study_results
 
 
 def of(*values: int) -> np.ndarray:
@@ -70,9 +70,9 @@ def test_grey_and_coloured_sites_are_drawn_together_and_in_black_alone() -> None
 
 def test_a_study_draws_as_many_random_images_as_are_asked_for(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path)
-    shown = results.load(plan, paths).for_figures
+    shown = study_results.load(plan, paths).for_figures
     few, many = shown.images(3), shown.images(1000)
-    samples = results.load(plan, paths).samples(next(iter(plan.data)))
+    samples = study_results.load(plan, paths).samples(next(iter(plan.data)))
     for site, (patches, _) in shown.images(6).items():
         assert len(few[site][0]) == 3
         assert len(many[site][0]) == (samples["site"] == site).sum()

@@ -31,7 +31,6 @@ from patience import PATIENCE
 from PIL import EpsImagePlugin, Image
 
 from fedshift import study
-from fedshift.analysis import results, score
 from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
@@ -45,7 +44,8 @@ from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.predict import predict
 from fedshift.jobs.prepare import obtain, prepare
 from fedshift.jobs.train import train
-from fedshift.report import applied, gallery, page, summary
+from fedshift.page import applied, gallery, page, summary
+from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -348,12 +348,12 @@ def work(plan: Plan, paths: Paths) -> list[Path]:
     train(run, paths)
     predict(paths.run(run.id), plan.inferences, paths, paths.predictions(run.id, plan.prediction_jobs[run.id]))
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
+    summary.summarise(study_results.load(plan, paths))
     for name in plan.study.figures:
-        results.draw(results.load(plan, paths), name)
+        study_results.draw(study_results.load(plan, paths), name)
     tracked = chosen("tsmobn", ["batch_size=4"], NAMES[0])
     found = apply(paths.run(run.id), data.dataset.inputs()[0], tracked)
-    return [page.write(results.load(plan, paths)), gallery.write(plan.path.parent, paths), applied.write(found)]
+    return [page.write(study_results.load(plan, paths)), gallery.write(plan.path.parent, paths), applied.write(found)]
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ from fedshift.jobs.apply import Applied, apply, chosen, images_of_study
 from fedshift.jobs.image_files import FileSamples, ImageFiles, looks
 from fedshift.jobs.predict import load_run, predict
 from fedshift.jobs.prepare import prepare
-from fedshift.report import applied as page
-from fedshift.report.beside_training import at_home, likeness
-from fedshift.report.html import Lead, Light
-from fedshift.report.new_classes import NewClasses
+from fedshift.page import applied as page
+from fedshift.page.applied import at_home, likeness
+from fedshift.page.html import Lead, Light
+from fedshift.page.new_images import NewClasses
 from fedshift.study.run import Run
 
 

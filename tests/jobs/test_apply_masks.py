@@ -28,7 +28,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.apply import Applied, apply, chosen
 from fedshift.jobs.image_files import ImageFiles
-from fedshift.report import applied as page
+from fedshift.page import applied as page
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 

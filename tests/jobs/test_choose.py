@@ -10,14 +10,14 @@ import fake_study
 import pytest
 from searched_study import trained
 
-from fedshift.analysis import results, score
 from fedshift.core.errors import UserError
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.choose import choice, choose, oracle
-from fedshift.report import page, summary
+from fedshift.page import page, summary
+from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 
@@ -138,9 +138,9 @@ def shown(root: Path, **changes: Any) -> str:
         else:
             choose(run, paths)
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    text = page.write(results.load(plan, paths)).read_text()
-    assert results.load(plan, paths).manifests.keys() == plan.runs.keys()
+    summary.summarise(study_results.load(plan, paths))
+    text = page.write(study_results.load(plan, paths)).read_text()
+    assert study_results.load(plan, paths).manifests.keys() == plan.runs.keys()
     return text
 
 

@@ -14,7 +14,7 @@ import torch
 
 from fedshift.algorithms import Training
 from fedshift.jobs import provenance
-from fedshift.report.history import caveats, facts
+from fedshift.page.history import caveats, facts
 
 NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "accuracy": []})
 

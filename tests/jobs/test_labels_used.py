@@ -17,9 +17,6 @@ from predicting import by_hand, trained
 from torch import nn
 from toy import differing
 
-from fedshift.analysis import effects, results, score, study_tables
-from fedshift.analysis.findings import LABELS
-from fedshift.analysis.names import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise
@@ -27,9 +24,12 @@ from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.predict import predict
-from fedshift.report import page, summary
-from fedshift.report.care import concerns
-from fedshift.report.headline_tables import overview
+from fedshift.page import page, summary
+from fedshift.page.care import concerns
+from fedshift.page.headline_tables import overview
+from fedshift.results import effects, score, study_results, study_tables
+from fedshift.results.findings import LABELS
+from fedshift.results.names import Names
 from fedshift.study.plan import Plan
 
 Array = NDArray[np.float64]
@@ -305,13 +305,13 @@ def test_the_draw_is_the_same_for_all_runs(tmp_path: Path) -> None:
 def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made: tuple[Plan, Paths]) -> None:
     plan, paths = made
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    findings = results.load(plan, paths).findings
+    summary.summarise(study_results.load(plan, paths))
+    findings = study_results.load(plan, paths).findings
     names = [findings.name(key) for key in plan.inferences]
     assert [LABELS in name for name in names] == [True, False, True, True, True]
     assert len(set(names)) == 5
     assert {row[1] for row in overview(findings).rows} == set(names)
-    told = [concern.text for concern in concerns(results.load(plan, paths), [], [])]
+    told = [concern.text for concern in concerns(study_results.load(plan, paths), [], [])]
     for name, (key, inference) in zip(names, plan.inferences.items(), strict=True):
         mine = [line for line in told if line.startswith(f"{name} first takes")]
         assert len(mine) == bool(inference.personalise), key
@@ -321,7 +321,7 @@ def test_the_page_names_what_uses_labels_and_says_that_it_is_not_comparable(made
             leaks = "test_included" in str(inference.personalise)
             assert ("these images are scored too: it has seen their answers" in line) == leaks
             assert ("which are not scored" in line) != leaks
-    text = page.write(results.load(plan, paths)).read_text()
+    text = page.write(study_results.load(plan, paths)).read_text()
     assert all(name in text for name in names)
 
 
@@ -332,8 +332,8 @@ def test_what_uses_labels_is_never_the_baseline(tmp_path: Path, place: int) -> N
     plan, paths = fake_study.build(tmp_path, inferences=given, seeds=[0])
     assert effects.plain(plan) == "source"
     score.score(plan, paths)
-    summary.summarise(results.load(plan, paths))
-    findings = results.load(plan, paths).findings
+    summary.summarise(study_results.load(plan, paths))
+    findings = study_results.load(plan, paths).findings
     assert findings.baseline == "source"
     assert findings.gain(findings.conditions[0], "tsmobn", "external").mean == pytest.approx(0.2)
 

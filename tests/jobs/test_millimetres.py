@@ -12,12 +12,12 @@ import pytest
 import torch
 from fake_study import predictions_of
 
-from fedshift.analysis import results
 from fedshift.io.checksums import record
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.control import control
 from fedshift.jobs.predict import MaskReader, predict
-from fedshift.report import care
+from fedshift.page import care
+from fedshift.results import study_results
 from fedshift.tasks import Segmentation
 
 SIDE = 10
@@ -127,5 +127,5 @@ def test_a_study_in_millimetres(tmp_path: Path) -> None:
     assert "in millimetres where the size of pixels is known and in pixels elsewhere" in said
 
 
-def lines(plan: results.Plan, paths: results.Paths) -> list[str]:
-    return [concern.text for concern in care.concerns(results.load(plan, paths), [], [])]
+def lines(plan: study_results.Plan, paths: study_results.Paths) -> list[str]:
+    return [concern.text for concern in care.concerns(study_results.load(plan, paths), [], [])]

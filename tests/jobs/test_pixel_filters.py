@@ -9,12 +9,12 @@ import disc_study
 import numpy as np
 import pytest
 
-from fedshift.analysis import results
-from fedshift.analysis.predictions import Predictions
 from fedshift.io.tables import read_table
 from fedshift.jobs.control import best_threshold, control, labelled, pixel_features
-from fedshift.report import page
-from fedshift.report.forest import LONGEST
+from fedshift.page import page
+from fedshift.page.forest import LONGEST
+from fedshift.results import study_results
+from fedshift.results.predictions import Predictions
 
 ROWS, COLUMNS = np.mgrid[:64, :64].astype(float)
 PLACES = {"north": "internal", "south": "internal", "east": "external"}
@@ -101,7 +101,7 @@ def test_a_study_of_masks_has_a_control_that_outlines_what_stands_out(tmp_path: 
     dice = 2 * sums["tp_disc"] / (2 * sums["tp_disc"] + sums["fp_disc"] + sums["fn_disc"])
     by_site = dice.groupby("site").mean()
     assert by_site[["north", "south"]].min() > 0.85
-    found = results.load(plan, paths)
+    found = study_results.load(plan, paths)
     levels = {site: found.controls.level(partition, role, site) for site, role in PLACES.items()}
     assert {site: value.mean for site, value in levels.items()} == pytest.approx(by_site.to_dict())
     tested = Predictions(plan, paths).parts(run, "source")
@@ -112,7 +112,7 @@ def test_a_study_of_masks_has_a_control_that_outlines_what_stands_out(tmp_path: 
         expected = network - by_site[[site for site in by_site.index if PLACES[site] == role]].mean()
         assert found.controls.difference(condition.id, "source", role).mean == pytest.approx(expected)
     # On the first screen, and in words.
-    html = page.write(results.load(plan, paths)).read_text(encoding="utf-8")
+    html = page.write(study_results.load(plan, paths)).read_text(encoding="utf-8")
     legend = textwrap.wrap("colours and edges around each pixel only, without a network", LONGEST)
     assert all(f">{line}</" in html for line in legend), "in the picture, which breaks long lines"
     assert "Outside, by colours and edges around each pixel only" in html

@@ -26,7 +26,6 @@ from predicting import (
 
 import fedshift.jobs.predict
 import fedshift.jobs.run_images
-from fedshift.analysis import predictions, score, study_tables
 from fedshift.core.errors import UserError
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
@@ -35,6 +34,7 @@ from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.predict import predict
+from fedshift.results import predictions, score, study_tables
 from fedshift.study import declaration
 from fedshift.study.plan import Plan
 

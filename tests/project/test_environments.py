@@ -27,11 +27,11 @@ MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markup
 STAGES = {
     "data": (["jobs/prepare", "data/partition", "datasets/_base", "io/download"], ["datasets", "transforms"]),
     "train": (
-        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/provenance", "analysis/communication"],
+        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/provenance", "results/communication"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
     "report": (
-        ["jobs/control", "analysis/score", "report/summary", "analysis/results", "report/page", "report/gallery"],
+        ["jobs/control", "results/score", "page/summary", "results/study_results", "page/page", "page/gallery"],
         ["metrics", "figures"],
     ),
 }

@@ -35,11 +35,11 @@ for run in plan.runs.values():
 for inference in plan.inferences.values():
     study.code("jobs.predict", inference)
 for name in plan.study.metrics:
-    study.code("analysis.score", registry.get("metric", name))
+    study.code("results.score", registry.get("metric", name))
 for name in plan.figures:
-    study.code("analysis.results", registry.get("figure", name))
+    study.code("results.study_results", registry.get("figure", name))
 study.code("jobs.prepare", plan.study.dataset)
-study.code("report.page")
+study.code("page.page")
 print(*sys.modules)
 """
     run = subprocess.run(

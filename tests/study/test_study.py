@@ -344,7 +344,7 @@ def test_no_torch_is_imported_for_ids_and_code_digests() -> None:
         "import sys; from pathlib import Path; from fedshift import study\n"
         "plan = study.load(Path('config/studies/demo.yaml'), 'mini')\n"
         "run = next(iter(plan.runs.values()))\n"
-        "study.code('jobs.train', *run.plugins), study.code('report.page')\n"
+        "study.code('jobs.train', *run.plugins), study.code('page.page')\n"
         "study.code('jobs.prepare', run.data.dataset)\n"
         "print([m for m in ('torch', 'pandas', 'matplotlib', 'sklearn', 'monai') if m in sys.modules])"
     )

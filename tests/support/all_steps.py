@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedshift import cli, study
 from fedshift.io.paths import Paths
-from fedshift.papers.words import of_ledger
+from fedshift.results.published_words import of_ledger
 
 
 def carry_out(file: Path, scale: str, calls: Counter[str]) -> None:

@@ -10,8 +10,6 @@ import yaml
 from PIL import Image
 
 from fedshift import study
-from fedshift.analysis.results import load
-from fedshift.analysis.score import score
 from fedshift.data.prepared import read_samples
 from fedshift.io.checksums import record
 from fedshift.io.paths import STUDIES, Paths
@@ -19,7 +17,9 @@ from fedshift.io.tables import write_table
 from fedshift.jobs.predict import predict
 from fedshift.jobs.prepare import obtain, prepare
 from fedshift.jobs.train import train
-from fedshift.report.summary import summarise
+from fedshift.page.summary import summarise
+from fedshift.results.score import score
+from fedshift.results.study_results import load
 from fedshift.study.plan import Plan
 
 NAME, PATIENTS, EACH = "my-study", 10, 4

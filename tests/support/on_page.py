@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedshift.analysis.results import StudyResults
-from fedshift.report.html import Section
-from fedshift.report.sections import sections
-from fedshift.report.study_report import StudyReport
+from fedshift.page.html import Section
+from fedshift.page.sections import sections
+from fedshift.page.study_report import StudyReport
+from fedshift.results.study_results import StudyResults
 
 
 def sections_of(found: StudyResults) -> dict[str, Section]:

@@ -204,13 +204,13 @@ def test_another_study_in_the_folder_renews_the_index_alone(finished_project: Pr
 
 
 def test_the_template_of_the_index_renews_it_alone(finished_project: Project) -> None:
-    with finished_project.edited("src/fedshift/report/templates/index.html.j2", "<h1>", "<!-- --><h1>"):
+    with finished_project.edited("src/fedshift/page/templates/index.html.j2", "<h1>", "<!-- --><h1>"):
         assert rules(finished_project.jobs()) == {"index"}
 
 
 @pytest.mark.parametrize(("template", "part"), [("page", "<h1>"), ("base", "<header>"), ("macros", "<table>")])
 def test_a_template_makes_the_page_anew_and_nothing_else(finished_project: Project, template: str, part: str) -> None:
-    with finished_project.edited(f"src/fedshift/report/templates/{template}.html.j2", part, f"<!-- new -->{part}"):
+    with finished_project.edited(f"src/fedshift/page/templates/{template}.html.j2", part, f"<!-- new -->{part}"):
         assert rules(finished_project.jobs()) == {"report", "index"}
 
 

@@ -14,7 +14,7 @@ rule score:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("analysis.score", *plugins("metric", PLANS[w.study].study.metrics)),
+        code=lambda w: study.code("results.score", *plugins("metric", PLANS[w.study].study.metrics)),
     shell:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
@@ -33,7 +33,7 @@ rule ledger:
         study=named,
         view=lambda w: PLANS[w.study].view,
         code=lambda w: study.code(
-            "analysis.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
+            "results.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
         ),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"
@@ -43,7 +43,7 @@ rule report:
     input:
         rules.score.output,
         controls=lambda w: [PATHS.control(key) for key in PLANS[w.study].controls],
-        published=lambda w: printed.inputs(PLANS[w.study].published),
+        published=lambda w: published_words.inputs(PLANS[w.study].published),
         ledger=lambda w: [PATHS.study_files(w.study).ledger] if of_ledger(PLANS[w.study]) else [],
         divergence=lambda w: [PATHS.study_files(w.study).divergence] if PLANS[w.study].measures_divergence else [],
         rounds=lambda w: [PATHS.run_files(run).rounds for run in PLANS[w.study].runs],
@@ -72,8 +72,8 @@ rule report:
         study=named,
         view=lambda w: PLANS[w.study].view,
         cards=lambda w: [digest.of(repr(data.card)) for data in PLANS[w.study].data.values()],
-        code=lambda w: study.code("report.page", *plugins("figure", PLANS[w.study].figures)),
-        made=[study.code("report.summary"), *(study.code(table.worker) for table in SUMMARISED)],
+        code=lambda w: study.code("page.page", *plugins("figure", PLANS[w.study].figures)),
+        made=[study.code("page.summary"), *(study.code(table.worker) for table in SUMMARISED)],
         templates=[code for name, code in TEMPLATES.items() if name not in OTHER_PAGES],
     shell:
         "python -m fedshift report {params.study} > {log:q} 2>&1"
@@ -96,9 +96,9 @@ rule index:
         "../../envs/report.yaml"
     params:
         studies=lambda w: quote(str(config["studies"])),
-        view=lambda w: digest.of(repr(printed.said(Path(config["studies"])))),
+        view=lambda w: digest.of(repr(published_words.said(Path(config["studies"])))),
         code=[
-            study.code("report.gallery"),
+            study.code("page.gallery"),
             *(TEMPLATES[name] for name in ("base.html.j2", "index.html.j2", "macros.html.j2", "page.css")),
         ],
     shell:

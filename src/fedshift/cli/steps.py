@@ -12,8 +12,8 @@ from ..io.checksums import record, require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
-from ..papers.words import of_ledger
 from ..planning.files import read_by
+from ..results.published_words import of_ledger
 from .group import Group, call, checked, heading, member, one_plan, plans
 
 
@@ -145,7 +145,7 @@ def add_reports(group: Group) -> None:
 def score(args: argparse.Namespace) -> None:
     """Write scores.csv of a study."""
     plan = one_plan(args)
-    from ..analysis.score import score as job
+    from ..results.score import score as job
 
     files = Paths().study_files(plan.name)
     with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
@@ -155,7 +155,7 @@ def score(args: argparse.Namespace) -> None:
 def divergence(args: argparse.Namespace) -> None:
     """Measure how far the features of external sites are from those of internal sites, under each inference."""
     plan = one_plan(args)
-    from ..analysis.divergence import write
+    from ..results.divergence import write
 
     with checked(args, read_by("divergence", plan, Paths()), [Paths().study_files(plan.name).divergence]):
         say(f"wrote {write(plan, Paths(), args.threads)}")
@@ -165,13 +165,13 @@ def figure(args: argparse.Namespace) -> None:
     """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
     plan = one_plan(args)
     if args.figure == "answer":
-        from ..report.page import write_answer
+        from ..page.page import write_answer
 
         with checked(args, read_by("figure", plan, Paths())):
             for file in write_answer(plan, Paths(), args.width):
                 say(f"wrote {file}")
         return
-    from ..analysis.results import draw, load
+    from ..results.study_results import draw, load
 
     with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
         say(f"wrote {draw(load(plan, Paths()), args.figure)}")
@@ -185,10 +185,10 @@ def report(args: argparse.Namespace) -> None:
     plan = one_plan(args)
     paths = Paths()
     files = paths.study_files(plan.name)
-    from ..analysis.results import draw, load
-    from ..analysis.score import is_outdated
-    from ..report.page import write
-    from ..report.summary import summarise
+    from ..page.page import write
+    from ..page.summary import summarise
+    from ..results.score import is_outdated
+    from ..results.study_results import draw, load
 
     require((files.scores, files.missing), lambda: call(args))
     if is_outdated(plan, paths):
@@ -211,7 +211,7 @@ def report(args: argparse.Namespace) -> None:
 def ledger(args: argparse.Namespace) -> None:
     """Print what each condition of a study sends: floats, messages and bytes."""
     plan = one_plan(args)
-    from ..analysis.communication import tables, write
+    from ..results.communication import tables, write
 
     if args.write:
         with checked(args, read_by("ledger", plan, Paths()), [Paths().study_files(plan.name).ledger]):
@@ -230,7 +230,7 @@ def diff(args: argparse.Namespace) -> int:
 
     Returns 1 if they do.
     """
-    from ..analysis import diff as sides
+    from ..results import diff as sides
 
     def side(name: str) -> sides.Side:
         if Path(name).is_dir():
@@ -260,7 +260,7 @@ def _distance(text: str) -> float:
 
 def index(args: argparse.Namespace) -> None:
     """Write reports/index.html: all studies, what they reproduce and the outcome."""
-    from ..report.gallery import write
+    from ..page.gallery import write
 
     # Nothing is checked before: the index reads what is there of all studies, also of unfinished ones.
     out = write(args.studies, Paths())

@@ -16,7 +16,7 @@ from ..core.spelling import counted, noun
 from ..datasets import Scale
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
-from ..papers.pairs import require
+from ..results.pairs import require
 from .data import inspected, moved, partitions, problems, require_transforms, unknown_sites
 from .group import Group, at_scale, call, heading, label, member, plans
 from .projects import left_over
@@ -265,7 +265,7 @@ def verify(args: argparse.Namespace) -> None:
         raise UserError(args.study, problem, remedy(dict.fromkeys(forced(checked)), call(args)))
     if args.deep:
         announce("making partitions, scores, tables, figures and page again")
-        from ..report.recheck import disagreements
+        from ..page.recheck import disagreements
 
         wrong = {file: what for plan in chosen.values() for file, what in disagreements(plan, Paths()).items()}
         for file, what in wrong.items():

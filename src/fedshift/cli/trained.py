@@ -41,7 +41,7 @@ def apply(args: argparse.Namespace) -> None:
     """Predict your own images with a trained run."""
     from ..jobs.apply import apply as job
     from ..jobs.apply import chosen, find
-    from ..report.applied import write
+    from ..page.applied import write
 
     inference = chosen(args.inference, args.set, args.client)
     options = {"threads": args.threads, "skip_unreadable": args.skip_unreadable, "examples": not args.no_examples}

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 SHAPES_NO_RESULT = (
     *("fedshift.cli.", "fedshift.contract.", "fedshift.core.", "fedshift.export.", "fedshift.interface."),
-    *("fedshift.io.", "fedshift.planning.", "fedshift.report.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
+    *("fedshift.io.", "fedshift.planning.", "fedshift.page.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
     *("fedshift.jobs.devices.", "fedshift.jobs.provenance."),
     *("fedshift.jobs.round_log.", "fedshift.jobs.store."),
 )

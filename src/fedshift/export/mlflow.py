@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms import LOGGED
-from ..analysis import results
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..io.shipped import extra
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
+from ..results import study_results
 from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run
@@ -160,7 +160,7 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
     scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study_files(plan.name).scores
     if path.exists():
-        table = results.load(plan, paths).scores
+        table = study_results.load(plan, paths).scores
         columns = ["run", "metric", "inference_id", "site", "value"]
         for run, metric, inference, site, value in table[columns].itertuples(index=False):
             if math.isfinite(value):

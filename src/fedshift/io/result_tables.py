@@ -22,7 +22,7 @@ class ResultTable:
         The name of the CSV file, without its ending.
     worker : str
         The module of the package whose function `table` makes the rows. The function asks for what it needs by the
-        names of its parameters (see `report.summary`).
+        names of its parameters (see `page.summary`).
     keys : tuple[str, ...]
         The columns in which no two rows agree.
     title : str
@@ -43,7 +43,7 @@ class ResultTable:
 
 SCORES = ResultTable(
     "scores",
-    "analysis.score",
+    "results.score",
     ("run", "site", "role", *INFERENCE, "metric"),
     "All scores",
     columns=("run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"),
@@ -51,67 +51,67 @@ SCORES = ResultTable(
 """Every score, written by the rule `score`. All other tables are made of it and of predictions."""
 DIVERGENCE = ResultTable(
     "divergence",
-    "analysis.divergence",
+    "results.divergence",
     (*IDS, "role", "site", "run"),
     "Divergence of features",
     columns=(*IDS, "role", "site", "run", "seed", "n", "n_internal", "features", "a_distance", "mmd"),
 )
 """The divergence of features between sites, written by the rule `divergence` for studies with the figure."""
 SUMMARISED = (
-    ResultTable("summary", "report.summary", LEVELS, "Summary"),
-    ResultTable("effects", "analysis.effects", (*LEVELS, "quantity"), "Effects"),
-    ResultTable("controls", "analysis.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
+    ResultTable("summary", "page.summary", LEVELS, "Summary"),
+    ResultTable("effects", "results.effects", (*LEVELS, "quantity"), "Effects"),
+    ResultTable("controls", "results.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
     ResultTable(
         "calibration",
-        "analysis.calibration",
+        "results.calibration",
         (*IDS, "role", "site", "quantity", "bin"),
         "Calibration",
         text=("of",),
     ),
-    ResultTable("collapse", "analysis.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
+    ResultTable("collapse", "results.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
     ResultTable(
         "operating_points",
-        "analysis.operating_point",
+        "results.operating_point",
         (*IDS, "role", "site", "run"),
         "Operating points",
         text=("rule", "positive"),
     ),
     ResultTable(
         "comparisons",
-        "analysis.comparisons",
+        "results.comparisons",
         ("condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"),
         "Comparisons of conditions",
         text=("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
     ),
     ResultTable(
         "comparison",
-        "papers.published_values",
+        "results.published_values",
         columns=("table", "published", "mean", "difference", "combined", "verdict", "reason"),
         text=("table", "method", "variant", "verdict"),
     ),
     ResultTable(
         "trends",
-        "papers.trends",
+        "results.trends",
         title="Trends",
         columns=("claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"),
         text=("better_ids", "than_ids", "claim", "sentence", "held", "doubt"),
     ),
     ResultTable(
         "hypotheses",
-        "papers.hypotheses",
+        "results.hypotheses",
         ("number", "without"),
         "Registered hypotheses",
         text=("at", "than_condition_id", "than_inference_id", "than_at", "claim", "direction", "answer"),
     ),
-    ResultTable("unseen", "analysis.unseen", (*IDS, "trained_on", "metric")),
+    ResultTable("unseen", "results.unseen", (*IDS, "trained_on", "metric")),
     ResultTable(
         "subgroups",
-        "analysis.subgroups",
+        "results.subgroups",
         (*IDS, "column", "group", "role", "metric"),
         "Subgroups",
         text=("column", "group"),
     ),
-    ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold")),
+    ResultTable("net_benefit", "results.net_benefit", (*IDS, "role", "site", "threshold")),
 )
 """The tables that are made of scores and predictions, by the rule `report`."""
 RESULT_TABLES = {table.name: table for table in (SCORES, DIVERGENCE, *SUMMARISED)}

@@ -108,9 +108,8 @@ MEBIBYTE = 1024**2 if sys.platform == "darwin" else 1024
 def write_usage(path: Path) -> None:
     """Write seconds, peak memory (MiB) and CPU seconds of this process so far as TSV, with Snakemake's column names.
 
-    Snakemake's own `benchmark` measures the processes below a job's shell, of which a job that was forked
-    from a warm process is none. Of the processes that share a training, the first writes, and multiplies its CPU seconds by their
-    number.
+    Snakemake's own `benchmark` measures the processes below a job's shell, and a forked job is none of them.
+    Of the processes that share a training, the first writes, and multiplies its CPU seconds by their number.
     """
     if os.environ.get("RANK", "0") != "0":
         return

@@ -15,7 +15,7 @@ from ..core.errors import UserError
 from ..io import identity
 from ..io.paths import Paths
 from ..io.text import read_json
-from ..papers.words import of_ledger
+from ..results.published_words import of_ledger
 from ..study.plan import Plan
 
 SOURCES = ("download", "prepare", "partition")

@@ -21,7 +21,7 @@ from ..core.spelling import counted
 from ..io.paths import Paths
 from ..io.shipped import workflow_of
 from ..io.text import read_json
-from ..papers.words import of_ledger
+from ..results.published_words import of_ledger
 from ..study.calls import dry_run
 from ..study.plan import Plan
 from ..study.run import Run, flat

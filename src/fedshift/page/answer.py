@@ -1,0 +1,276 @@
+"""The answer of a study in sentences, made from its numbers, with the doubts that the numbers leave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..algorithms import Collaboration
+from ..results import contrasts
+from ..results.conditions import Condition
+from ..results.findings import Findings
+from ..results.values import DASH, Value, inner, listed, number, spread
+from ..results.verdict import Reason, Recovery, Verdict, verdict
+from . import comparison_section
+from .html import Tile
+from .phrases import (
+    HOSPITALS,
+    Nouns,
+    capital,
+    change_interval,
+    joined,
+    level,
+    level_interval,
+    percent,
+    points,
+    signed,
+    why_none,
+)
+from .verdict_texts import Told
+from .verdict_words import NO_EXTERNAL_SITE, all_of, distinct, these_only
+
+IN_WORDS = 6
+"""Conditions that are described in sentences. The overview table has all."""
+ONE_BY_ONE = 3
+"""With more conditions, a sentence about all of them comes first."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentences about the first condition and the others, and the numbers of the first.
+
+    `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. The first
+    condition is never chosen by results: see `leading`. `led` names it, and says why it is this one where there are
+    several. `further` counts the conditions without a sentence. `condition` is the first,
+    and `judged` the verdict on it.
+    """
+
+    opening: str
+    compared: str
+    lead: str
+    others: list[str]
+    tiles: list[Tile]
+    further: int
+    condition: Condition
+    judged: Verdict
+    led: str
+
+
+def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condition, str]:
+    """Return the condition that a page is about, and the words that say why it is this one.
+
+    It is the first of the primary comparison that a study declares, or else the first federated condition of the study.
+    No result plays a part, not even validation images at home: trainings that were lucky there are lucky outside, too.
+    """
+    declared = contrasts.declared(findings)
+    if declared:
+        first = next(one for one in conditions if one in declared[0].first.members)
+        return first, "named first by the declared comparison, of {} conditions"
+    federated = (one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration)
+    return next(federated, conditions[0]), "the first of {} conditions"
+
+
+def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -> Answer:
+    """Return the headline of a study, led by the comparison of its conditions where there are many.
+
+    Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
+    what would narrow an interval.
+    """
+    conditions = list(distinct(findings).values())
+    compared = comparison_section.sentences(findings, nouns.units)
+    opening = ""
+    many = len(conditions) > ONE_BY_ONE
+    first, why = leading(findings, conditions)
+    # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
+    conditions.sort(key=lambda condition: condition is not first)
+    title = first.full_title(findings.several and not findings.averaged)
+    led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
+    judged = [verdict(findings, condition) for condition in conditions]
+    if faulty:
+        judged = [replace(found, needs=()) for found in judged]
+    outside = any(condition.partition.external for condition in findings.conditions)
+    # a page of many conditions opens with their comparison instead of ending with it
+    if many:
+        opening, compared = compared, ""
+        if outside:
+            opening = joined(opening, all_of(judged))
+    texts = []
+    for condition, found in list(zip(conditions, judged, strict=True))[:IN_WORDS]:
+        title = condition.full_title(findings.several and not findings.averaged)
+        texts.append(f"{title}: {sentences(findings, condition, found, nouns)}")
+    if not outside:
+        for n, condition in enumerate(conditions[:IN_WORDS]):
+            if condition.run.algorithm.collaboration.has_global_model:
+                texts[n] = joined(texts[n], NO_EXTERNAL_SITE)
+                break
+    texts[0] = joined(texts[0], these_only(findings, conditions[0], judged[0], nouns))
+    numbers = tiles(findings, conditions[0], nouns.units)
+    further = len(conditions) - len(texts)
+    return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0], led)
+
+
+def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
+    """Return the sentences about one condition, which begin with the verdict on it."""
+    key = findings.level_inference(condition)
+    metric = findings.headline
+    levels = {
+        role: findings.effect("level", condition, key, role, across=findings.averaged)
+        for role in ("internal", "external")
+    }
+    if not any(value.known for value in levels.values()):
+        return "no run of it has been scored, or its headline metric is defined at none of its sites."
+    at_home, outside = (
+        f"{_level(value, findings, condition)} at {_sites(findings, condition, role)}" for role, value in levels.items()
+    )
+    statistics = findings.name(key)
+    if key == findings.baseline:
+        statistics = "training statistics"
+    inside = f"{inner(metric)} {at_home}, with {statistics}."
+    together = condition.run.algorithm.collaboration
+    if not together.has_global_model:
+        return f"{inside} {capital(together.apart)}: {together.moves}."
+    if not condition.partition.external:
+        return inside
+    where = [outside] if levels["external"].known else []
+    if condition.tests_inside:
+        where.insert(0, at_home)
+    text = f"{metric.title} {listed(where)}, with {statistics}."
+    change = [*_change(findings, condition, judged, nouns.units)]
+    change += _inside(findings, condition, named=not change)
+    return " ".join([Told(findings, condition, judged, nouns).said("detail"), text, *change])
+
+
+def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
+    """Yield a sentence about what an inference other than the baseline changes outside."""
+    key = findings.compared_inference(condition)
+    if findings.baseline is None or key is None or (not judged.loss.known and condition.tests_inside):
+        return
+    gain = findings.gain(condition, key, "external", across=findings.averaged)
+    if not gain.known:
+        yield f"{findings.name(key)} has not been scored."
+        return
+    why = f" ({why_none(findings, condition, unit, ('external',))})"
+    if judged.reason in (Reason.HOME_WITHOUT_INTERVAL, Reason.WITHOUT_INTERVAL):
+        # the verdict has just told why
+        why = ""
+    yield f"{findings.name(key)} {_gain(findings, gain, judged, why, unit)}."
+
+
+def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str) -> str:
+    """Return what an inference changes outside, as the rest of a sentence. `why` explains a missing interval."""
+    amount = points(abs(gain.mean), findings)
+    shown = _shown(gain.mean)
+    around = change_interval(gain, findings, unit)
+    aside = f" ({around})"
+    if math.isnan(gain.low):
+        aside = f", but no interval can be given{why}"
+    elif shown and gain.low <= 0 <= gain.high:
+        aside += ", but the interval includes no change at all"
+    if shown == 0:
+        return f"changes nothing at external sites{aside}"
+    if shown < 0:
+        verb = "does not help: it costs" if gain.high < 0 else "costs"
+        return f"{verb} {amount} at external sites{aside}"
+    if judged.recovery is not Recovery.RECOVERS:
+        return f"adds {amount} at external sites{aside}"
+    part = f"{amount} of the external loss"
+    if shown > _shown(judged.loss.mean):
+        part = f"more than the external loss of {points(judged.loss.mean, findings)}: +{amount}"
+    return f"recovers {part}, {around}"
+
+
+def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[str]:
+    """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves.
+
+    The inference is `named` where no sentence before has named it.
+    """
+    key = findings.compared_inference(condition)
+    metric = findings.headline
+    across = findings.averaged
+    if findings.baseline is None or key is None:
+        return
+    gain = findings.gain(condition, key, "internal", across=across)
+    if not gain.known or _shown(gain.mean) == 0:
+        return
+    verb = "adds" if gain.mean > 0 else "costs"
+    subject = findings.name(key) if named else "it"
+    text = f"At internal sites {subject} {verb} {number(abs(gain.mean), metric)}"
+    if not math.isnan(gain.std):
+        text += f" ± {number(gain.std, metric)}"
+    if metric.percent:
+        text += " points"
+    before, after = (findings.gap(condition, k, across) for k in (findings.baseline, key))
+    if before.known and after.known:
+        text += f", and the gap with {findings.name(key)} is {points(after.mean, findings)}"
+        if _shown(after.mean) > max(_shown(before.mean), 0):
+            text += f", larger than the {number(before.mean, metric)} without it"
+    yield f"{text}."
+
+
+def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
+    """Return the levels behind the headline sentence, each with its interval; how they differ, sentences say."""
+    key = findings.level_inference(condition)
+    compared = findings.compared_inference(condition)
+
+    def level_tile(role: str, inference: str, gained: Iterable[str] = ()) -> Tile:
+        value = findings.effect("level", condition, inference, role, across=findings.averaged)
+        text = DASH
+        if value.known:
+            text = level(value.mean, findings.headline)
+        place = "at home" if role == "internal" else "outside"
+        label = f"{findings.headline.title} {place}"
+        if inference != findings.baseline:
+            label = f"{place.capitalize()}, adapted ({findings.name(inference)})"
+        return Tile(label, text, "; ".join([*_notes(findings, condition, value, unit), *gained]))
+
+    made = []
+    if condition.tests_inside:
+        made.append(level_tile("internal", key))
+    if condition.partition.external:
+        made.append(level_tile("external", key))
+        if findings.baseline in condition.inferences and compared is not None:
+            made.append(level_tile("external", compared, _gained(findings, condition, compared)))
+    return made
+
+
+def _gained(findings: Findings, condition: Condition, key: str) -> Iterator[str]:
+    """Yield what an inference adds outside, with its interval, for a tile."""
+    gain = findings.gain(condition, key, "external", across=findings.averaged)
+    if gain.known:
+        around = "no interval" if math.isnan(gain.low) else signed(gain, findings)
+        yield f"gain {points(gain.mean, findings, sign=True)} ({around})"
+
+
+def _notes(findings: Findings, condition: Condition, value: Value, unit: str) -> list[str]:
+    """Return the interval of a value, and how many of its seeds are there if some are missing."""
+    if not value.known:
+        return []
+    notes = [level_interval(value, findings, unit)]
+    if value.seeds != len(condition.seeds):
+        notes.append(f"{value.seeds} of {len(condition.seeds)} seeds")
+    return notes
+
+
+def _sites(findings: Findings, condition: Condition, role: str) -> str:
+    """Return `external sites`, or `2 of 3 external sites` where the metric is not defined at one."""
+    alike = findings.alike(condition)
+    everywhere = {site for member in alike for site in getattr(member.partition, role)}
+    left_out = everywhere & set(findings.left_out(role, conditions=alike))
+    if not left_out:
+        return f"{role} sites"
+    return f"{len(everywhere) - len(left_out)} of {len(everywhere)} {role} sites"
+
+
+def _level(value: Value, findings: Findings, condition: Condition) -> str:
+    """Return a level with its unit, and a count of seeds where some are missing."""
+    text = f"{spread(value, findings.headline)}{percent(findings.headline)}"
+    wanted = len(condition.seeds)
+    if value.seeds != wanted:
+        text += f" ({value.seeds} of {wanted} seeds)"
+    return text
+
+
+def _shown(x: float) -> float:
+    """Return a value as precisely as it is written: a change that is not visible counts as none."""
+    return round(x, 3)

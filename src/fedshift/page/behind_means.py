@@ -1,0 +1,304 @@
+"""What means hide: sites of one class, the worst result, groups of images, and structures that were missed."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..metrics import Metric
+from ..results import subgroups
+from ..results.conditions import Condition
+from ..results.estimates import FEWEST
+from ..results.findings import Findings
+from ..results.operating_point import DRIFTS, Points, positive_class
+from ..results.predictions import Part
+from ..results.study_results import StudyResults
+from ..results.values import DASH, NAN, Table, Value, inner, listed, spread
+from ..study.declaration import Study
+from .html import Light
+from .phrases import bounds, heading, interval, level, metric_named, resampled
+
+MOST_SITES = 5
+"""Sites of one class that are named, the worst first."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric at one external site, its mean over internal sites, and `at` which threshold, in words."""
+
+    metric: Metric
+    site: str
+    value: Value
+    home: float
+    at: str = ""
+
+    @property
+    def lost(self) -> float:
+        """How much worse the value is than at home; than a perfect score where home is not known."""
+        # without internal tests, a perfect score stands for the level at home
+        home = float(self.metric.higher_is_better) if math.isnan(self.home) else self.home
+        if self.metric.higher_is_better:
+            return home - self.value.mean
+        return self.value.mean - home
+
+
+def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
+    """Return a sentence for each site of one class, and one about the worst external result.
+
+    They are about the first condition that has external results, with the inference whose levels are reported.
+    """
+    findings = results.findings
+    points = results.operating_points
+    for condition in findings.conditions:
+        compared = list(_external(findings, condition, points))
+        if compared:
+            return [
+                *_single_class(results.plan.study, findings, condition, points, unit),
+                _worst(compared, unit),
+            ]
+    return []
+
+
+def _external(findings: Findings, condition: Condition, points: Points) -> Iterator[Result]:
+    """Yield every metric in percent at every external site where it is defined.
+
+    Sensitivity and specificity are those of the operating point, with the positive class of the study.
+    """
+    metrics = {name: (metric, "") for name, metric in findings.metrics.items() if metric.percent}
+    if points:
+        metrics |= {name: (metric_named(name), _chosen(findings.plan.study)) for name in DRIFTS}
+    for member in findings.alike(condition):
+        key = findings.level_inference(member)
+        for name, (metric, at) in metrics.items():
+            values: dict[str, dict[str, Value]] = {"internal": {}, "external": {}}
+            for role, site in member.sites():
+                value = findings.value(member, role, site, key, name)
+                if points and name in DRIFTS:
+                    point = points.get((member.id, key, role, site))
+                    value = point.rates[name] if point else Value()
+                if value.known:
+                    values[role][site] = value
+            # sites count alike, as in all means over sites
+            home = float(np.mean([value.mean for value in values["internal"].values()] or [NAN]))
+            for site, value in values["external"].items():
+                yield Result(metric, site, value, home, at)
+
+
+def _single_class(study: Study, findings: Findings, condition: Condition, points: Points, unit: str) -> Iterator[str]:
+    """Yield a sentence for each site whose samples are of one class, the worst first."""
+    single = []
+    for member in findings.alike(condition):
+        for role, site in member.sites():
+            point = points.get((member.id, findings.level_inference(member), role, site))
+            if point and point.only and point.rates[point.only].known:
+                single.append((point.rates[point.only].mean, site, point.only, point.rates[point.only]))
+    positive = positive_class(study)
+    classes = {"sensitivity": study.dataset.classes[positive], "specificity": study.dataset.classes[1 - positive]}
+    for mean, site, name, value in sorted(single, key=lambda entry: entry[:2])[:MOST_SITES]:
+        yield (
+            f"At {site}, which has only class {classes[name]}, {inner(metric_named(name))}{_chosen(study)} is "
+            f"{level(mean, metric_named(name))} ({interval(value, metric_named(name), resampled(value.seeds, unit))})."
+        )
+    if len(single) > MOST_SITES:
+        yield f"{len(single) - MOST_SITES} further sites have samples of one class; the tables have them."
+
+
+def _worst(compared: list[Result], unit: str) -> str:
+    """Return a sentence about the result that is furthest below its level at home, and how it was picked."""
+    worst = max(compared, key=lambda result: result.lost)
+    metric = worst.metric
+    if worst.lost <= 0:
+        return "No metric in percent is worse at an external site than its mean over internal sites."
+    text = f"The worst external result is {inner(metric)} at {worst.site}{worst.at and f',{worst.at}'}: "
+    text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, resampled(worst.value.seeds, unit))})"
+    if not math.isnan(worst.home):
+        text += f", against {level(worst.home, metric)} at internal sites"
+    if len(compared) == 1:
+        return f"{text}."
+    return (
+        f"{text}. It was picked as the worst of {len(compared)} results, so by chance it tends to look worse than it "
+        "is."
+    )
+
+
+def _chosen(study: Study) -> str:
+    if study.threshold.value is None:
+        return " at the threshold chosen at home"
+    return ""
+
+
+NOT_STATED = "not stated"
+"""The name of the group of images without a value in the column."""
+MEANING = (
+    "Exploratory. The test images of all sites of a role are taken together and divided by a column of their table, so "
+    "that groups may also differ because their sites do. Each interval is about one group alone. Of many groups, some "
+    "look better or worse by chance."
+)
+
+
+def subgroup_tables(results: StudyResults, unit: str) -> dict[str, Table]:
+    """Return a table for each subgroup of the study, by its column."""
+    return {name: _subgroup_table(results, name, unit) for name in results.plan.study.subgroups}
+
+
+def _subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
+    findings = results.findings
+    metric = results.findings.headline
+    wanted = {key for condition in findings.conditions for key in grouped(findings, condition)}
+    keys = [key for key in findings.keys if key in wanted]
+    rows: dict[tuple[str, str, str], dict[str, Value]] = defaultdict(dict)
+    for about, value in findings.numbers.of("subgroup").items():
+        if about.column == column:
+            rows[about.condition_id, about.group, about.role][about.inference_id] = value
+    cells = []
+    for (id_, group, role), values in rows.items():
+        first = next(iter(values.values()))
+        why = "no interval"
+        if first.patients < FEWEST:
+            why = f"too few {unit} for an interval"
+        row = [group or NOT_STATED, role, findings.full(results.names.conditions[id_])]
+        row += [f"{first.n:,}", f"{first.patients:,}"]
+        for key in keys:
+            value = values.get(key, Value())
+            text = f"{spread(value, metric)} ({bounds(value, metric, otherwise=why)})"
+            row.append(text if value.known else DASH)
+        cells.append(tuple(row))
+    # where no patient is known, source images may be resampled in the place of images
+    column_of_units = "Resampled" if unit == "images" else unit.capitalize()
+    header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
+    trainings = [value.seeds for values in rows.values() for value in values.values()]
+    over = resampled(max(trainings, default=1), unit)
+    return Table(_subgroup_caption(results, column, unit, over), header, tuple(cells), 3)
+
+
+def grouped(findings: Findings, condition: Condition) -> list[str]:
+    """Return the inferences of a condition that are shown: the reported one, and the one compared with it."""
+    keys = findings.level_inference(condition), findings.compared_inference(condition)
+    return [key for key in keys if key in condition.inferences]
+
+
+def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) -> str:
+    groups = [subgroups.groups(results.plan, data, results.samples(data))[column] for data in results.plan.data]
+    most = max((group.nunique() for group in groups), default=0)
+    largest = ""
+    if most > subgroups.MOST:
+        largest = f"; the {subgroups.MOST} largest of {most} groups"
+    return (
+        f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
+        f"over seeds, with the 95% interval {over} in parentheses; none under {FEWEST} {unit}"
+    )
+
+
+MOST = 5
+"""Conditions and inferences that are named for each kind of count, those with the largest share first."""
+
+
+@dataclass(frozen=True)
+class Overlooked:
+    """What a metric of the task counts, over the trainings of a condition under one inference.
+
+    Attributes
+    ----------
+    condition, inference : their names on the page
+    noun, happens : of what is counted, and what happens to it
+    sites : of each site, how often it happens, and among how many
+    """
+
+    condition: str
+    inference: str
+    noun: str
+    happens: str
+    sites: dict[str, tuple[int, int]]
+
+    @property
+    def times(self) -> int:
+        """How often it happens at all sites."""
+        return sum(times for times, _ in self.sites.values())
+
+    @property
+    def among(self) -> int:
+        """How many are counted at all sites."""
+        return sum(among for _, among in self.sites.values())
+
+    @property
+    def text(self) -> str:
+        """The counts of all sites where it happens: `3 of 9 structures are missed at north and 2 of 9 at south`."""
+        first, *others = [(site, *pair) for site, pair in self.sites.items() if pair[0]]
+        site, times, among = first
+        start = f"{times:,} of {among:,} {self.noun} {self.happens} at {site}"
+        return listed([start, *(f"{times:,} of {among:,} at {site}" for site, times, among in others)])
+
+
+def overlooked_counts(results: StudyResults) -> list[Overlooked]:
+    """Return the counts that the task of a study wants said, for each condition and inference."""
+    findings = results.findings
+    return [
+        Overlooked(findings.full(condition), findings.name(key), noun, happens, _by_site(results, condition, key, name))
+        for name, (noun, happens) in results.plan.study.task.counted.items()
+        for condition in findings.conditions
+        for key in condition.inferences
+    ]
+
+
+def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
+    """Return the light of the first screen: the largest share; None for a task that counts nothing.
+
+    It says what was counted nowhere, such as false alarms where every patient has the structure.
+    """
+    if not counted:
+        return None
+    worst = _worst_missed(counted)
+    if worst:
+        detail = f"{worst[0].text} ({worst[0].condition}, {worst[0].inference})"
+        return Light("Missed structures", "suspect", detail, "sites")
+    among: dict[tuple[str, str], int] = {}
+    for count in counted:
+        kind = count.noun, count.happens
+        among[kind] = among.get(kind, 0) + count.among
+    said = (f"none of {n:,} {noun} {happens}" for (noun, happens), n in among.items() if n)
+    unseen = (f"there were no {noun}" for (noun, _), n in among.items() if not n)
+    status = "ok" if any(among.values()) else "unknown"
+    return Light("Missed structures", status, "; ".join([*said, *unseen]), "sites")
+
+
+def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[str]:
+    """Yield a sentence for each condition and inference with the largest shares, or one that it never happens."""
+    for happens in dict.fromkeys(count.happens for count in counted):
+        alike = [count for count in counted if count.happens == happens]
+        worst = _worst_missed(alike)
+        among = sum(count.among for count in alike)
+        if among and not worst:
+            yield f"None of {among:,} {alike[0].noun} {happens} ({unit}, trainings and inferences added up)."
+        for count in worst[:MOST]:
+            yield f"With {count.condition} and {count.inference}, {count.text} ({unit} and trainings added up)."
+        if len(worst) > MOST:
+            yield f"With {len(worst) - MOST} further pairs of condition and inference, {alike[0].noun} {happens}, too."
+
+
+def _worst_missed(counted: Sequence[Overlooked]) -> list[Overlooked]:
+    """Return the counts above 0, the largest share first."""
+    above = [count for count in counted if count.times]
+    return sorted(above, key=lambda count: count.times / count.among, reverse=True)
+
+
+def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -> dict[str, tuple[int, int]]:
+    """Return of each site how often a metric is 1, and how often it is defined, over all trainings."""
+    sites: dict[str, tuple[int, int]] = {}
+    for _, parts in results.predictions.by_site(condition.runs.values(), key):
+        for part in parts:
+            times, among = sites.get(part.site, (0, 0))
+            values = _each(part, name)
+            sites[part.site] = times + int(np.nansum(values)), among + int((~np.isnan(values)).sum())
+    return sites
+
+
+def _each(part: Part, name: str) -> np.ndarray:
+    """Return a metric of each patient and structure at a site. Raises TypeError for one that is not their mean."""
+    values = metric_named(name).per_sample(part.label, part.probability)
+    if values is None:
+        raise TypeError(f"{name} is not a mean over patients")
+    return values

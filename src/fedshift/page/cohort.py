@@ -1,0 +1,586 @@
+"""The cohort of a study: images, patients and classes of each site and split, and checks of the splits.
+
+Checks look for samples, patients and source images on both sides of a split, and for identical images: those with
+equal pixels after preparation, whatever their names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import UserError
+from ..core.spelling import AS_WRITTEN, groups, plural
+from ..core.units import SPACING
+from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, dominant, formats, stand_ins
+from ..data.looks import CROPS, MOST, Album, near_copies
+from ..data.partition import Partition
+from ..figures._images import Tile
+from ..io.arrays import map_array
+from ..io.tables import read_table
+from ..results.estimates import FEWEST
+from ..results.study_results import StudyResults
+from ..results.values import DASH, Table, listed
+from ..study.run import Run
+from ..tasks import Task
+from .phrases import counted
+
+SPLITS = ("train", "val", "test")
+NAMED = 4
+"""The most sites or classes that a sentence names."""
+PICTURED = 3
+"""Pairs of near copies that the page shows as pictures."""
+EVENTS = 10
+"""With fewer patients of a class at a site, scores of that class are rough there."""
+OF_ONE_KIND = 4
+"""Images with so many near copies on average may only be of one kind, such as photographs of the back of the eye."""
+MOST_OF_IT = 0.9
+"""A mask with a larger share of structure may be inverted."""
+NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
+NEAR_WITHIN = "Images that look alike at one site, of different patients"
+TORN = "Pixel-identical images with different labels"
+MEAN_PATIENTS = "Patients with several images"
+PATIENT_NAMES = "Names of patients"
+DOMINANT = "Patients with an outlying part of the images of a site"
+"""Titles of checks that others ask for; `in_units` words them for a study."""
+UNKNOWN = {
+    "patient": "patients unknown",
+    "base": "source images unknown",
+    "pixels": "images have not been compared; the next preparation of the data does",
+}
+"""Reasons why a check could not be made, by the column that it needs."""
+
+
+@dataclass(frozen=True)
+class NearCopies:
+    """Two prepared images that look alike, each with its site, split and sample, and how alike they are, in words."""
+
+    images: tuple[Tile, Tile]
+    likeness: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of the data. `status` is ok, PROBLEM, suspect, unknown, or caveat where an overlap is by design.
+
+    `nearest` are the most alike of the pairs that the check has found, if it is about near copies.
+    """
+
+    what: str
+    status: str
+    detail: str = ""
+    nearest: tuple[NearCopies, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """One partition.
+
+    Attributes
+    ----------
+    table, checks, caveats : what the page shows
+    patients : True where patients are known
+    images, people : number of images and of known patients
+    few : what is said of sites whose test samples are of one class, or few of one
+    unit : what the column of patients names
+    partition_id, assigned : id of the partition, and sample, site, role and split of each of its samples
+    """
+
+    title: str
+    table: Table
+    checks: list[Check]
+    caveats: list[str]
+    patients: bool
+    images: int
+    people: int
+    few: list[str]
+    unit: str = "patient"
+    partition_id: str = ""
+    assigned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+
+    @property
+    def doubted(self) -> bool:
+        """True where what the table calls patients may not be patients, so that their number means little."""
+        asked = {in_units(title, self.unit) for title in (MEAN_PATIENTS, PATIENT_NAMES)}
+        return any(check.what in asked and check.status == "suspect" for check in self.checks)
+
+
+def in_units(title: str, unit: str) -> str:
+    """Return the title of a check in the noun of a study: of lesions, for example, in the place of patients."""
+    units = plural(unit)
+    return title.replace("Patients", units.capitalize()).replace("patients", units)
+
+
+def cohorts(results: StudyResults) -> list[Cohort]:
+    """Return a cohort for each partition of a study whose files are there."""
+    assigned: dict[str, tuple[Run, pd.DataFrame]] = {}
+    tests: dict[tuple[str, Partition], list[pd.DataFrame]] = defaultdict(list)
+    for run in results.plan.runs.values():
+        if run.partition_id in assigned:
+            continue
+        try:
+            rows = _assigned_samples(results, run.data.id, run.partition_id)
+        # the page says that samples or partition are missing, and shows everything else
+        except UserError:
+            continue
+        assigned[run.partition_id] = run, rows
+        tests[run.data.id, run.partition.without_fold()].append(rows[rows["split"] == "test"])
+    made = []
+    albums: dict[Path, Album] = {}
+    for run, rows in assigned.values():
+        images = results.paths.data_files(run.data.id).images
+        if "look" in rows and images.exists() and images not in albums:
+            albums[images] = Album(map_array(images), results.samples(run.data.id)["site"].tolist())
+        of_folds = tests[run.data.id, run.partition.without_fold()]
+        tested = pd.concat(of_folds).drop_duplicates(["site", "sample"]) if len(of_folds) > 1 else of_folds[0]
+        dataset = results.plan.study.dataset
+        cohort = _cohort(
+            run.partition,
+            rows,
+            tested,
+            dataset.classes,
+            albums.get(images),
+            dataset.has_one_image_a_patient,
+            results.plan.study.resampled(known=True),
+        )
+        assigned_to = rows[["sample", "site", "role", "split"]]
+        if {"nsd"} & {*results.plan.study.metrics, results.plan.study.headline}:
+            cohort.checks.append(_tolerance(results.plan.study.task, rows))
+        made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
+    return made
+
+
+def problems(cohorts: Iterable[Cohort], status: str = "PROBLEM") -> list[str]:
+    """Return each check that has a status in any of the cohorts, with its detail, once: by default, each that fails."""
+    failed = (check for cohort in cohorts for check in cohort.checks if check.status == status)
+    return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
+
+
+def events(cohorts: Iterable[Cohort]) -> list[str]:
+    """Return what is said, in any of the cohorts, of sites with one class or with few samples of a class, once."""
+    return list(dict.fromkeys(line for cohort in cohorts for line in cohort.few))
+
+
+def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
+    """Return every sample of a partition with its label, patient, base and pixels, where these are known.
+
+    Images of a task without class probabilities have no label: what is said of classes has no meaning for them.
+    """
+    assigned = results.predictions.partition(partition)[["sample", "site", "role", "split"]]
+    files = results.paths.data_files(data)
+    text = {"sample": str}
+    samples = results.samples(data)
+    wanted = ["sample", "patient", AS_WRITTEN, "base", *SPACING]
+    if results.plan.study.task.has_probabilities:
+        wanted.append("label")
+    columns = samples.columns.intersection(wanted)
+    rows = assigned.astype({**text, "site": str}).merge(samples[columns], on="sample", how="left")
+    if files.pixels.exists():
+        rows = rows.merge(read_table(files.pixels).astype(text), on="sample", how="left")
+        rows["row"] = pd.Index(samples["sample"]).get_indexer(rows["sample"])
+    return rows
+
+
+def _cohort(
+    partition: Partition,
+    rows: pd.DataFrame,
+    tested: pd.DataFrame,
+    classes: tuple[str, ...],
+    album: Album | None,
+    one_each: bool = False,
+    unit: str = "patient",
+) -> Cohort:
+    """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds.
+
+    `unit` is what the column of patients names.
+    """
+    units = plural(unit)
+    cells = [
+        _site(role, site, rows[(rows["site"] == site) & (rows["role"] == role)], len(classes))
+        for role, sites in (("internal", partition.internal), ("external", partition.external))
+        for site in sites
+    ]
+    title = f"Images and {units} of each site, and images of each split"
+    if "label" in rows:
+        share = f"share of {classes[1]} (%)" if len(classes) == 2 else "share of the commonest class (%)"
+        title = f"Images and {units} of each site; each split with its {share}"
+    header = ("Site", "Role", "Images", units.capitalize(), *(split.title() for split in SPLITS))
+    table = Table(title, header, tuple(cells), 2)
+    patients = _patients_known(rows[rows["split"] == "test"])
+    checks = [
+        *_checks(rows, units),
+        *_names_of_patients(rows, one_each, unit),
+        *_near_copies(rows, album, unit),
+        *_contrast(rows),
+        *_masks(rows),
+        *_by_class(rows, classes),
+    ]
+    people = int(rows["patient"].nunique()) if "patient" in rows else 0
+    few = list(_few(tested, classes, unit))
+    caveats = [*_caveats(rows, tested, classes, unit), *_said_of(checks), *_few_said(few)]
+    if not partition.deal:
+        # Clients that are dealt unlike shares of classes have them by design.
+        few += _lacking(rows, classes)
+        caveats += _together(rows, len(classes))
+    return Cohort(partition.title, table, checks, caveats, patients, len(rows), people, few, unit)
+
+
+def _patients_known(rows: pd.DataFrame) -> bool:
+    return "patient" in rows and bool(rows["patient"].notna().any())
+
+
+def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, ...]:
+    patients = "unknown"
+    if _patients_known(rows):
+        patients = f"{rows['patient'].nunique():,}"
+        without = int(rows["patient"].isna().sum())
+        if without:
+            patients += f" (unknown for {without:,} images)"
+    splits = (_split(rows[rows["split"] == split], classes) for split in SPLITS)
+    return site, role, f"{len(rows):,}", patients, *splits
+
+
+def _split(rows: pd.DataFrame, classes: int) -> str:
+    """Return images and the share of class 1, or of the commonest of several classes: `1,200 (50.0 %)`."""
+    if rows.empty:
+        return DASH
+    if "label" not in rows:
+        return f"{len(rows):,}"
+    share = (rows["label"] == 1).mean() if classes == 2 else rows["label"].value_counts(normalize=True).max()
+    return f"{len(rows):,} ({100 * share:.1f} %)"
+
+
+def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
+    """Return the checks that nothing is on two sides of a split, or at internal and external sites."""
+    inside = rows[rows["role"] == "internal"]
+    outside = rows[rows["role"] == "external"]
+    train, val, test = (inside[inside["split"] == split] for split in SPLITS)
+    splits = (
+        ("training and validation", train, val),
+        ("training and test", train, test),
+        ("validation and test", val, test),
+    )
+    sites = ("internal and external sites", inside, outside)
+    pairs = {
+        ("Samples", "sample"): (*splits, sites),
+        (units.capitalize(), "patient"): (*splits, sites),
+        ("Source images", "base"): (*splits, ("training and external sites", train, outside)),
+        ("Pixel-identical images", "pixels"): (*splits, sites),
+    }
+    checks = [
+        _check(f"{name} shared by {between}", unit, left, right)
+        for (name, unit), sides in pairs.items()
+        for between, left, right in sides
+        if len(left) and len(right) and (unit != "base" or unit in rows)
+    ]
+    if inside["site"].nunique() > 1:
+        checks.append(_copies(inside))
+    return [*checks, *_within(rows)]
+
+
+def _within(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the checks that no image is there twice at a site, and none with two labels."""
+    if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
+        return
+    compared = rows.dropna(subset="pixels")
+    repeated = compared[compared.duplicated(["site", "pixels"], keep=False)]
+    title = "Pixel-identical images within a site"
+    counts = repeated.groupby("site", sort=False).size()
+    detail = listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
+    yield Check(title, "suspect" if detail else "ok", detail or "none")
+    if "label" in rows:
+        labels = compared.groupby("pixels")["label"].nunique()
+        torn = compared[compared["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
+        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
+        yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator[Check]:
+    """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
+    if "look" not in rows or "base" in rows or album is None:
+        return
+    array = np.asanyarray(album.images)
+    # An earlier version wrote codes of another kind.
+    usable = rows["look"].map(lambda codes: isinstance(codes, bytes) and len(codes) == 8 * len(CROPS))
+    if array.ndim != 4 or not usable.any():
+        return
+    if album.of_one_kind:
+        kind = "most images look like one of another site, so that copies cannot be told from images of one kind"
+        yield Check(NEAR, "unknown", f"{kind}; equal pixels are looked for all the same")
+        return
+    coded = rows[usable].reset_index(drop=True)
+    codes = np.frombuffer(b"".join(coded["look"]), dtype="<u8").astype(np.uint64).reshape(len(coded), -1)
+    external = coded["role"] == "external"
+    sides = np.where(external, "external " + coded["site"], coded["split"])
+    sites, pixels, places = (coded[column].to_numpy() for column in ("site", "pixels", "row"))
+    patients = np.full(len(coded), None)
+    if "patient" in coded:
+        patients = coded["patient"].astype(object).where(coded["patient"].notna(), None).to_numpy()
+
+    def one_person(i: int, j: int) -> bool:
+        return patients[i] is not None and patients[i] == patients[j]
+
+    def asked(i: int, j: int) -> bool:
+        """Return whether a copy would matter: on two sides, or at one site under the names of two patients."""
+        if pixels[i] == pixels[j]:
+            return False
+        return sides[i] != sides[j] or (sites[i] == sites[j] and not one_person(i, j))
+
+    def compared(i: int, j: int, crop: int) -> float:
+        return album.likeness(places[i], places[j], crop)
+
+    def image(i: int) -> np.ndarray:
+        return np.asarray(array[places[i]])
+
+    def pictured(i: int, j: int) -> NearCopies:
+        first, second = (
+            Tile(image(k), (f"{sites[k]}, {'external' if external[k] else coded['split'][k]}", coded["sample"][k]))
+            for k in (i, j)
+        )
+        people = UNKNOWN["patient"]
+        if patients[i] is not None and patients[j] is not None:
+            people = f"one {unit}" if one_person(i, j) else f"two {plural(unit)}"
+        return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
+
+    pairs, complete = near_copies(codes, compared, asked, album.enough)
+    # Rounded, so that the order does not depend on the machine.
+    nearest = sorted(pairs, key=lambda pair: (-round(pairs[pair], 3), pair))
+    some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
+    apart = [(i, j) for i, j in nearest if sides[i] != sides[j]]
+    together = [(i, j) for i, j in nearest if sides[i] == sides[j]]
+    same = sum(one_person(i, j) for i, j in apart)
+    overlap = "Copies, or neighbours that overlap"
+    if same:
+        overlap += f", as in the {counted(same, 'pair')} of one {unit}"
+    for title, found, meaning in (
+        (NEAR, apart, f"{overlap}: scores on copies are too good"),
+        (in_units(NEAR_WITHIN, unit), together, "Copies count several times, and intervals are then too narrow"),
+    ):
+        if not found:
+            yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
+            continue
+        members = coded.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
+        first, second = (coded["sample"][k] for k in found[0])
+        counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
+        partners = 2 * len(found) / members.sum()
+        if partners >= OF_ONE_KIND:
+            meaning += f"; but each of them is like {partners:.0f} others, so they may only be of one kind"
+        detail = f"{counted(len(found), 'pair')} ({counts}), such as {first} and {second}{some}. {meaning}"
+        shown = found[:PICTURED] if array.dtype == np.uint8 else []
+        yield Check(title, "suspect", detail, tuple(pictured(i, j) for i, j in shown))
+
+
+def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:
+    """Yield the checks that neither the format of files nor the lack of colour goes with the class."""
+    if "label" not in rows or len(rows) < MANY:
+        return
+    grey = rows["grey"].map({True: "grey", False: "in colour"}) if "grey" in rows else pd.Series(dtype=str)
+    for title, kind in (("Grey images by class", grey), ("File formats by class", formats(rows["sample"]))):
+        if kind.nunique() < 2:
+            continue
+        detail = by_class(kind, rows["label"], classes)
+        yield Check(title, "suspect" if detail else "ok", detail or "alike in all classes")
+
+
+def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the check that no image has one value throughout."""
+    if "flat" in rows and rows["flat"].notna().any():
+        flat = rows[rows["flat"].fillna(False).astype(bool)].groupby("site", sort=False).size()
+        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in flat.items()])
+        yield Check("Images without contrast", "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _masks(rows: pd.DataFrame) -> Iterator[Check]:
+    """Yield the check that masks are not inverted: a problem where it may be so for half of a site's masks or more."""
+    if "structure" in rows and rows["structure"].notna().any():
+        inverted = (rows["structure"] > MOST_OF_IT).groupby(rows["site"], sort=False).agg(["sum", "mean"])
+        inverted = inverted[inverted["sum"] > 0]
+        counts = listed([f"{n} at {site}" for site, n in inverted["sum"].items()])
+        detail = f"structure in over {100 * MOST_OF_IT:.0f} % of the mask ({counts}); class 0 is the background"
+        status = "PROBLEM" if (inverted["mean"] >= 0.5).any() else "suspect"
+        yield Check("Inverted masks", status if counts else "ok", detail if counts else "none")
+
+
+def _tolerance(task: Task, rows: pd.DataFrame) -> Check:
+    """Return the check that the tolerance of surface Dice is a few pixels at most."""
+    doubt = task.doubt(rows.reindex(columns=[*SPACING]).to_numpy(dtype=float))
+    return Check("Tolerance of surface Dice", "suspect" if doubt else "ok", doubt or "a few pixels at most")
+
+
+def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterator[Check]:
+    """Yield the checks that `patient` names patients: not images, not several people, and each of them in one way.
+
+    Where the study says that each image is of another patient (`one_each`), as many patients as images are no doubt.
+    """
+    if not _patients_known(rows):
+        return
+    named = rows.dropna(subset="patient")
+    counts = named.groupby("site")["patient"].agg(["size", "nunique"])
+    alone = bool((counts["size"] == counts["nunique"]).all()) and len(named) >= MANY
+    several, names = (in_units(title, unit) for title in (MEAN_PATIENTS, PATIENT_NAMES))
+    question = f"every image has its own {unit}: is `patient` the name of an image? If so, intervals are too narrow"
+    if one_each:
+        yield Check(several, "ok", "each image is of another patient, as the study says")
+    else:
+        yield Check(several, "suspect" if alone else "ok", question if alone else "there are some")
+    large = list(dominant(named))
+    yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", "; ".join(large[:NAMED]) or "none")
+    questions = list(stand_ins(named))
+    twice = groups(named[AS_WRITTEN].astype(str).unique()) if AS_WRITTEN in named else []
+    if questions:
+        more = f"; and {counted(len(questions) - 1, 'more name')} like it" if len(questions) > 1 else ""
+        yield Check(names, "suspect", f"{questions[0]}{more}")
+    elif twice:
+        first, second = twice[0][:2]
+        detail = f"{len(twice):,} spelt in several ways, such as {first} and {second}, are each taken for one person"
+        yield Check(names, "caveat", detail)
+    else:
+        yield Check(names, "ok", "no two differ only in spelling, and none stands for unknown patients")
+
+
+def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
+    """Yield a clause for each site whose test samples are of one class only, or of few patients of a class."""
+    if "label" not in test:
+        return
+    column, noun = ("patient", unit) if _patients_known(test) else ("sample", "image")
+    for site, part in test.groupby("site", sort=False):
+        counts = part.groupby("label")[column].nunique().reindex(range(len(classes)), fill_value=0)
+        present = counts[counts > 0]
+        if len(present) == 1:
+            yield f"one class only at {site} ({classes[list(counts > 0).index(True)]})"
+        elif len(classes) == 2 and counts.min() < EVENTS:
+            rare = int(counts.to_numpy().argmin())
+            yield f"only {counted(int(counts.min()), noun)} of class {classes[rare]} at {site}"
+
+
+def _few_said(few: Sequence[str]) -> Iterator[str]:
+    """Yield a caveat about the sites with few test samples of a class; another one names those of one class."""
+    several = [text for text in few if not text.startswith("one class only")]
+    if several:
+        more = f" and at {counted(len(several) - NAMED, 'further site')}" if len(several) > NAMED else ""
+        yield (
+            f"Few to test on: {listed(several[:NAMED])}{more}. Sensitivity, specificity and whatever else is made of "
+            "such a class are rough there."
+        )
+
+
+def _lacking(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
+    """Yield a clause for each site that lacks some of more than two classes."""
+    if len(classes) < 3 or "label" not in rows:
+        return
+    for site, part in rows.groupby("site", sort=False):
+        missing = [name for k, name in enumerate(classes) if not (part["label"] == k).any()]
+        more = f" and {len(missing) - NAMED} more classes" if len(missing) > NAMED else ""
+        if 0 < len(missing) < len(classes) - 1:
+            yield f"no {', '.join(missing[:NAMED])}{more} at {site}"
+
+
+def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
+    """Yield a caveat where classes go with sites."""
+    if "label" not in rows:
+        return
+    counts = [[int((part["label"] == k).sum()) for k in range(classes)] for _, part in rows.groupby("site", sort=False)]
+    association = cramers_v(counts)
+    if association > TOGETHER:
+        yield (
+            f"Classes go with sites (Cramér's V {association:.2f}): a network may tell the classes by the scanner, and "
+            "scores at home do not show it."
+        )
+
+
+def _said_of(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield as caveats the checks that are suspect."""
+    yield from (f"{check.what}: {check.detail}" for check in checks if check.status == "suspect")
+
+
+def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
+    """Return the check that no value of the column `unit` is on both sides."""
+    if unit not in left or left[unit].isna().all() or right[unit].isna().all():
+        return Check(what, "unknown", UNKNOWN[unit])
+    rows = pd.concat([left, right])
+    # sites that show the same source images do so by design; within a site it is a leak
+    meant = "base" in rows and unit in ("base", "pixels") and set(right["role"]) == {"external"}
+    return _verdict(what, unit, _shared(unit, left, right), rows, meant)
+
+
+def _copies(inside: pd.DataFrame) -> Check:
+    """Return the check that no image is at several internal sites."""
+    title = "Pixel-identical images shared by internal sites"
+    if "pixels" not in inside or inside["pixels"].isna().all():
+        return Check(title, "unknown", UNKNOWN["pixels"])
+    sites = inside.groupby("pixels")["site"].nunique()
+    return _verdict(title, "pixels", set(sites.index[sites > 1]), inside, "base" in inside)
+
+
+def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, meant: bool) -> Check:
+    """Return the outcome of a check of `rows` that has found `shared` values of the column `unit`.
+
+    Sharing is `meant` where sites show the same source images by design. Otherwise it is a problem, and the detail
+    says how many images of each site are affected.
+    """
+    unknown = int(rows[unit].isna().sum())
+    also = ""
+    if unknown:
+        also = f"; unknown for {unknown:,} images"
+    if not shared:
+        return Check(what, "ok", f"none{also}")
+    if meant:
+        return Check(what, "caveat", f"{len(shared):,} shared{also}")
+    affected = rows[rows[unit].isin(shared)].groupby("site", sort=False).size()
+    counts = listed([f"{counted(n, 'image')} at {site}" for site, n in affected.items()])
+    return Check(what, "PROBLEM", f"{len(shared):,} shared ({counts}){also}")
+
+
+def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
+    """Return the values of a column that are on both sides."""
+    return set(left[unit].dropna()) & set(right[unit].dropna())
+
+
+def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
+    """Yield the caveats that follow from the test samples."""
+    train = rows[rows["split"] == "train"]
+    outside = rows[rows["role"] == "external"]
+    if "base" in rows:
+        seen = len(_shared("base", train, outside))
+        if seen:
+            yield (
+                f"External sites show the same source images as training sites ({seen:,} of "
+                f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
+            )
+    sites = test.groupby("site", sort=False)
+    if not _patients_known(test):
+        yield (
+            "Patients are unknown: intervals treat images as independent, and are too narrow if they are not. Images "
+            "of one patient may train and test, so that scores at home look too good."
+        )
+    else:
+        units = plural(unit)
+        if unit != "patient":
+            yield (
+                f"Each {unit} counts as independent, and not each patient: where one patient has several {units}, "
+                "intervals are too narrow, and some of them may train while others test."
+            )
+        patients = sites["patient"].nunique()
+        few = patients[patients < 10]
+        if few.any():
+            yield (
+                f"Fewer than ten test {units} at {', '.join(f'{site} ({n})' for site, n in few.items())}: intervals "
+                f"over {units} are rough there. Under {FEWEST} none is given, nor for means over sites that count "
+                "such a site."
+            )
+    if "label" not in test:
+        return
+    kinds = sites["label"].nunique()
+    if (kinds < 2).any():
+        yield f"One class only among the test images of {', '.join(map(str, kinds[kinds < 2].index))}."
+    share = sites["label"].mean()
+    if len(classes) == 2 and share.max() - share.min() > 0.1:
+        yield (
+            f"The share of {classes[1]} among test images runs from {100 * share.min():.0f} to "
+            f"{100 * share.max():.0f} % across sites: compare balanced accuracy or AUC, too."
+        )

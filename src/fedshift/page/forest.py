@@ -1,0 +1,280 @@
+"""The picture that answers: each site's score with its interval, and the loss outside beside the margin."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.spelling import plural
+from ..figures._canvas import COLOURS, INK, legend, legend_height, pdf, short, svg
+from ..metrics import Metric
+from ..results.conditions import Condition
+from ..results.controls import Controls
+from ..results.findings import Findings
+from ..results.values import Value, inner, number
+from .first_screen import Screen
+from .phrases import Nouns, counted, heading, verb
+
+WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
+"""Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
+MOST = 24
+"""Sites that are drawn; with more, the external ones with the largest losses."""
+NAMES = 24
+"""Letters of name and patients that the narrow picture has room for; with longer ones, numbers are in brackets."""
+LONGEST = 43
+"""Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
+HALF = 0.4
+"""Half the height of the marks of a row, whose rows are 1 apart."""
+MODEL, CONTROL = "the trained model", "control"
+ADAPTED, MARGIN = "adapted with the {}'s own unlabelled images", "margin: largest loss accepted"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One site: its name, its score, that with adaptation, and that of the control.
+
+    `patients` is 0 where the number is not known, and `unit` says what is counted.
+    """
+
+    site: str
+    patients: int
+    unit: str
+    role: str
+    plain: Value
+    adapted: Value
+    control: Value
+
+    @property
+    def people(self) -> str:
+        """The number of patients after the name: `, 30 patients`."""
+        return f", {self.patients:,} {self.unit}" if self.patients else ""
+
+    @property
+    def number(self) -> str:
+        """The same in brackets: ` (30)`."""
+        return f" ({self.patients:,})" if self.patients else ""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The picture before it is drawn: its size in inches, its description in words, and what paints it."""
+
+    size: tuple[float, float]
+    title: str
+    paint: Callable[[Any], None]
+
+    def svg(self, name: str) -> str:
+        """Return the picture as SVG, whose ids begin with `name`."""
+        return svg(name, self.title, self.size, self.paint)
+
+    def pdf(self) -> bytes:
+        """Return the picture as a PDF file."""
+        return pdf(self.size, self.paint)
+
+
+def forest(
+    findings: Findings,
+    controls: Controls,
+    condition: Condition,
+    screen: Screen,
+    nouns: Nouns,
+    about: str,
+    width: float,
+) -> Forest:
+    """Return the picture, which can stand alone: it names verdict, metric, numbers of patients and `about`.
+
+    `width` is in inches.
+    """
+    every = _rows(findings, controls, condition, nouns.units)
+    rows = _shown(findings, every)
+    adapted = findings.compared_inference(condition)
+    labels = {MODEL: MODEL}
+    if adapted and any(row.adapted.known for row in rows):
+        labels[ADAPTED] = f"{ADAPTED.format(nouns.place)} ({findings.name(adapted)})"
+    if any(row.control.known for row in rows):
+        labels[CONTROL] = f"{controls.about.sees} only, without a network"
+    loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
+    with_loss = loss.known and condition.tests_inside
+    if with_loss and findings.margin:
+        # nobody accepted a margin that the study does not declare
+        declared = findings.plan.study.margin is not None
+        labels[MARGIN] = f"{MARGIN} {'beforehand' if declared else 'by default'}"
+    labels = {key: textwrap.fill(label, LONGEST) for key, label in labels.items()}
+    names = [f"{short(row.site, 20)}{row.people}" for row in rows]
+    in_brackets = width == WIDTHS["answer-narrow"] and any(len(name) > NAMES for name in names)
+    trainings = max((row.plain.seeds for row in rows), default=0)
+    below = f"Mean of {counted(trainings, 'training')}, 95% intervals"
+    if in_brackets:
+        names = [f"{short(row.site, 18)}{row.number}" for row in rows]
+        below += f"; {nouns.units} in brackets"
+    below += f". {about}"
+    heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]
+    title = textwrap.fill(f"{screen.word}. {heading(findings.headline)} at each {nouns.place}", round(13 * width))
+    size = (width, sum(heights) + 0.55 + 0.15 * title.count("\n") + legend_height(labels.values(), width))
+    letters = round((9 if in_brackets else 11) * width)
+    if len(rows) < len(every):
+        left_out = counted(len(every) - len(rows), f"further {nouns.place}")
+        below += f" {left_out} outside, with better scores, {verb(len(every) - len(rows), 'are')} left out."
+
+    def paint(figure: Any) -> None:
+        figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
+        panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        _levels(panels[0], rows, findings, labels)
+        panels[0].set_yticks(range(len(rows)), names)
+        panels[0].set_title(textwrap.fill(below, letters), fontsize=6.5, weight="normal", pad=12)
+        if with_loss:
+            _loss(panels[1], loss, findings, condition, screen.size, labels)
+        legend(figure)
+
+    return Forest(size, described(rows, loss if with_loss else Value(), screen, findings), paint)
+
+
+def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
+    """Return why the interval of the mean outside is narrower than those of its sites; empty where it is not."""
+    key = findings.level_inference(condition)
+    mean = findings.effect("level", condition, key, "external", across=findings.averaged)
+    sites = [
+        _level(findings, one, key, "external", site)
+        for one in findings.alike(condition)
+        for site in one.partition.external
+    ]
+    widths = [value.high - value.low for value in sites if value.known]
+    # a width that is not known is NaN, which compares as False
+    if len(widths) < 2 or not all(mean.high - mean.low < width for width in widths):
+        return ""
+    places = plural(nouns.place)
+    return f"Chance partly cancels in the mean of several {places}, so that its interval is narrower than theirs."
+
+
+def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
+    """Return the picture in words, for readers who cannot see it."""
+    metric = findings.headline
+    over = " and ".join([*dict.fromkeys(row.unit for row in rows), "trainings"])
+    parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over {over}."]
+    for row in rows:
+        text = f"{row.site}{row.people}, {row.role}: {_said(row.plain, metric)}"
+        if row.adapted.known:
+            text += f", adapted {_said(row.adapted, metric)}"
+        if row.control.known:
+            text += f", without a network {number(row.control.mean, metric)}"
+        parts.append(f"{text}.")
+    if loss.known:
+        parts.append(f"Loss outside: {_said(loss, metric)}.")
+    return " ".join(parts)
+
+
+def _said(value: Value, metric: Metric) -> str:
+    if math.isnan(value.low):
+        return f"{number(value.mean, metric)}, without an interval"
+    return f"{number(value.mean, metric)} ({number(value.low, metric)} to {number(value.high, metric)})"
+
+
+def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
+    """Return a row for each site at which the metric is defined, internal sites first."""
+    key = findings.level_inference(condition)
+    adapted = findings.compared_inference(condition)
+    rows = []
+    for one in findings.alike(condition):
+        for role, site in one.sites():
+            # Of several partitions each shows what it leaves out: their internal sites are the others.
+            if findings.averaged and role == "internal":
+                continue
+            plain = _level(findings, one, key, role, site)
+            if not plain.known:
+                continue
+            summary = findings.value(one, role, site, key)
+            plain = plain._replace(chance=summary.chance, majority=summary.majority)
+            patients = int(summary.patients) if summary.patients > 0 else 0
+            adapted_value = _level(findings, one, adapted, role, site) if adapted else Value()
+            control = controls.level(one.run.partition_id, role, site) if controls else Value()
+            rows.append(Row(site, patients, unit, role, plain, adapted_value, control))
+    return rows
+
+
+def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
+    """Return the rows that are drawn, in their order: of many, the internal sites and the worst external ones."""
+    outside = sorted((row for row in rows if row.role == "external"), key=lambda row: findings.better(row.plain).mean)
+    kept = {id(row) for row in [*(row for row in rows if row.role == "internal"), *outside][:MOST]}
+    return [row for row in rows if id(row) in kept]
+
+
+def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
+    """Return the score at a site with the interval over patients and trainings, where results have it."""
+    level = findings.effect("level", condition, key, role, site)
+    return level if level.known else findings.value(condition, role, site, key)
+
+
+def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, str]) -> None:
+    """Draw a line for each site: intervals and means of the model, means when adapted and of the control, and marks."""
+    scale = 100.0 if findings.headline.percent else 1.0
+    for y, row in enumerate(rows):
+        looks: list[tuple[Value, dict[str, Any], float]] = [
+            (row.plain, {"color": COLOURS[0], "marker": "o", "markersize": 6}, -0.1),
+            (row.adapted, {"color": COLOURS[1], "marker": "D", "markersize": 4.5}, 0.18),
+            (row.control, {"color": COLOURS[5], "marker": "s", "markersize": 4.5}, 0.0),
+        ]
+        for n, (value, look, shift) in enumerate(looks):
+            if not value.known:
+                continue
+            if n < 2 and not math.isnan(value.low):
+                ends = [scale * value.low, scale * value.high]
+                axes.plot(ends, [y + shift] * 2, color=look["color"], linewidth=1.6 - 0.7 * n, solid_capstyle="butt")
+            axes.plot([scale * value.mean], [y + shift], linestyle="none", **look)
+    marks = {MODEL: ("o", COLOURS[0]), ADAPTED: ("D", COLOURS[1]), CONTROL: ("s", COLOURS[5])}
+    for key, (marker, colour) in marks.items():
+        if key in labels:
+            axes.plot([], [], linestyle="none", marker=marker, color=colour, label=labels[key])
+    blind = [row for row in rows if not math.isnan(row.plain.chance)]
+    for y, row in enumerate(rows):
+        # the share of the commonest class is another one in each hospital
+        for level in {row.plain.chance, row.plain.majority} if row in blind else ():
+            axes.plot([scale * level] * 2, [y - HALF, y + HALF], color=INK, linewidth=0.8, linestyle=":")
+    names: dict[float, list[str]] = {}
+    for row in blind[:1]:
+        for level, name in ((row.plain.chance, "guess"), (row.plain.majority, "commonest class")):
+            names.setdefault(level, []).append(name)
+    # two names stand on either side of their two lines, so that they never overlap
+    sides = ("right", "left") if len(names) > 1 else ("center",)
+    for (level, known), side in zip(sorted(names.items()), sides, strict=False):
+        _name(axes, ", ".join(known), scale * level, side)
+    internal = sum(row.role == "internal" for row in rows)
+    if 0 < internal < len(rows):
+        axes.axhline(internal - 0.5, color=INK, linewidth=0.6, alpha=0.6)
+        for text, up in (("home", "bottom"), ("outside", "top")):
+            place = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+            axes.annotate(text, (1, internal - 0.5), fontsize=7, ha="left", va=up, **place)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _name(axes: Any, text: str, x: float, align: str) -> None:
+    """Write a small name above the axes at x."""
+    axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), fontsize=7, ha=align, va="bottom")
+
+
+def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size: str, labels: dict[str, str]) -> None:
+    """Draw the loss outside with its interval, the margin as a shade, and the loss that leaves no more than a guess.
+
+    With the last, the axis has the same length for a large and a small loss of one model.
+    """
+    scale = 100 if findings.headline.percent else 1
+    if findings.margin:
+        axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0, label=labels[MARGIN])
+    key = findings.level_inference(condition)
+    home = findings.better(findings.effect("level", condition, key, "internal", across=findings.averaged))
+    lead = home.mean - findings.better(findings.blind(condition, key, "external")).chance
+    if lead > 0:
+        axes.axvline(scale * lead, color=INK, linewidth=0.8, linestyle=":")
+        _name(axes, "guess", scale * lead, "center")
+    axes.axvline(0, color=INK, linewidth=0.8)
+    if not math.isnan(loss.low):
+        axes.plot([scale * loss.low, scale * loss.high], [0, 0], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
+    axes.plot([scale * loss.mean], [0], linestyle="none", marker="o", markersize=6, color=COLOURS[0])
+    axes.set_yticks([0], [textwrap.fill(f"loss outside{size and f': {size}'}", 22)])
+    axes.set_ylim(0.6, -0.6)
+    axes.grid(axis="y", visible=False)
+    points = "points of " if findings.headline.percent else ""
+    axes.set_xlabel(f"{points}{inner(findings.headline)} lost outside", fontsize=8)

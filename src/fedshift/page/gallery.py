@@ -1,0 +1,257 @@
+"""reports/index.html: all studies, the tables and figures of papers that they reproduce, and the outcomes.
+
+Studies of earlier calls are shown by their headline.json, which is written with their pages, so that the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import quote
+
+from .. import study
+from ..core.console import say
+from ..core.errors import UserError
+from ..datasets import Scale
+from ..io.checksums import damage, remedy
+from ..io.guards import require_object
+from ..io.paths import Paths, one_spelling, papers
+from ..io.text import read_json, write_json, write_text
+from ..results import published_words
+from ..results.published_values import VERDICTS, Reproduction
+from ..results.published_words import Item
+from ..results.study_results import StudyResults
+from ..results.values import DASH
+from ..study import Plan, calls
+from .html import render
+from .phrases import capital
+
+COMPLETE = "complete"
+NOT_RUN = "not run"
+KINDS = {
+    "title": "text",
+    "scale": "text",
+    "lead": "text",
+    "runs": "a whole number",
+    "missing": "a whole number",
+    "trends": "a mapping",
+    "published": "a mapping",
+    "reproduces": "a list of texts",
+}
+"""The entries of headline.json that are read, and what they are where they are there."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One study in the index.
+
+    `link` is empty without a page, and `scale` where data are the same at every scale; `trends` and `published` are
+    dashes without a result.
+    """
+
+    name: str
+    title: str
+    reproduces: tuple[str, ...]
+    state: str
+    scale: str
+    synthetic: bool
+    lead: str
+    problems: tuple[str, ...]
+    trends: str
+    published: str
+    link: str
+
+    @property
+    def counts(self) -> bool:
+        """True where the study is complete, not at a smaller scale, and on real data."""
+        return self.state == COMPLETE and self.scale in ("paper", "") and not self.synthetic
+
+
+def write(studies: Path, paths: Paths) -> Path:
+    """Write reports/index.html with the studies of a folder and others that have a headline.json."""
+    out = paths.page("index")
+    entries = list(_entries(studies, paths))
+    items = _items(studies, entries)
+    content = {
+        "entries": entries,
+        "own": [entry for entry in entries if not entry.reproduces],
+        "of_papers": [entry for entry in entries if entry.reproduces],
+        "items": items,
+        "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
+        "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
+        "kinds": published_words.KINDS,
+        "synthetic": False,
+        "missing": (),
+    }
+    write_text(out, render("index.html.j2", content))
+    return out
+
+
+def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
+    """Return the tables and figures of papers that a project lists; without a list, those that studies reproduce."""
+    listing = papers(studies)
+    items = published_words.items(listing) if listing.exists() else {}
+    if listing.parent == studies.parent:
+        return items
+    reproduced = {item for entry in entries for item in entry.reproduces}
+    return {key: item for key, item in items.items() if key in reproduced}
+
+
+def _of(item: Item, entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if item.id in entry.reproduces]
+
+
+def write_headline(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
+    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing.
+
+    `problems` are the checks of the data that fail.
+    """
+    plan = results.plan
+    out = results.files.headline
+    missing = {item["run"] for item in results.missing}
+    headline: dict[str, Any] = {
+        "study": plan.name,
+        "file": one_spelling(plan.path),
+        "title": plan.study.title,
+        "scale": plan.scale,
+        "scaled": plan.scaled,
+        "synthetic": results.synthetic,
+        "view": plan.view,
+        "runs": len(plan.runs),
+        "missing": len(missing & set(plan.runs)),
+        "lead": lead,
+        "problems": list(problems),
+        "reproduces": list(plan.study.reproduces),
+        **reproduction.headline(),
+    }
+    write_json(out, headline)
+    return out
+
+
+def read_headline(paths: Paths, study: str) -> dict[str, Any]:
+    """Return what was written last, or nothing. Raises UserError where the file is damaged or unreadable."""
+    path = paths.study_files(study).headline
+    if not path.exists():
+        return {}
+    fault = damage(path)
+    if fault:
+        raise UserError(path, fault)
+    headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
+    trends = headline.get("trends")
+    published = headline.get("published")
+    if trends:
+        require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})
+    if published:
+        require_object(path, published, dict.fromkeys(published, "a whole number"))
+    return headline if headline["study"] == study else {}
+
+
+def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
+    """Yield the studies that are declared, then those that only earlier calls have left."""
+    declared = published_words.said(studies)
+    earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
+    for name in dict.fromkeys([*declared, *earlier]):
+        path = study.named(name, studies) or studies / f"{name}.yaml"
+        page = paths.page(name)
+        headline, fault = _headline(path, paths)
+        # the YAML is newer than headline.json, which is as old as the page
+        words = declared.get(name) or headline
+        reproduces = words.get("reproduces")
+        if not isinstance(reproduces, list | tuple):
+            reproduces = ()
+        yield Entry(
+            name=name,
+            title=str(words.get("title") or name),
+            reproduces=tuple(map(str, reproduces)),
+            state="damaged" if fault else _state(path, headline, page, paths),
+            scale=str(headline.get("scale", "")) if headline.get("scaled", True) else "",
+            synthetic=bool(headline.get("synthetic")),
+            lead=str(headline.get("lead", "")),
+            problems=tuple(filter(None, [fault, *map(str, headline.get("problems") or ())])),
+            trends=_trends(headline.get("trends") or {}),
+            published=_published(headline.get("published") or {}),
+            link=f"{quote(name)}.html" if page.exists() else "",
+        )
+
+
+def _headline(path: Path, paths: Paths) -> tuple[dict[str, Any], str]:
+    """Return what a study says of its results; or nothing, what is wrong with its headline.json and how to mend it.
+
+    `path` is the YAML file of the study. One damaged file does not hide the other studies.
+    """
+    try:
+        return read_headline(paths, path.stem), ""
+    except UserError as error:
+        file = paths.study_files(path.stem).headline.relative_to(paths.root)
+        fault = f"{file}: {error.what}. The result of this study is not shown."
+    mend = f"the study is not in this folder; remove it: rm {file}"
+    _, plan, _ = _furthest(path, paths)
+    if plan is not None:
+        mend = remedy([file], calls.snakemake(plan, paths))
+    say(f"{fault} {mend}")
+    return {}, f"{fault} {capital(mend)}"
+
+
+def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> str:
+    """Return that a study is complete, or what it lacks."""
+    if page.exists() and not headline:
+        return "an old page: run fedshift report again"
+    if not headline:
+        return _begun(path, paths)
+    if not page.exists():
+        return "its page is missing: run fedshift report again"
+    if path.exists():
+        try:
+            # `view` is a digest of the whole study, without comments
+            if study.load(path, headline.get("scale", "")).view != headline.get("view"):
+                return "out of date: the study has changed since"
+        except UserError as error:
+            return f"not valid: {str(error).splitlines()[0]}"
+    runs = headline.get("runs", 0)
+    missing = headline.get("missing", 0)
+    if not missing:
+        return COMPLETE
+    return f"incomplete: {runs - missing} of {runs} runs"
+
+
+def _begun(path: Path, paths: Paths) -> str:
+    """Return how far a study without a page has come, at the scale with most finished runs."""
+    if not path.exists():
+        return NOT_RUN
+    done, plan, fault = _furthest(path, paths)
+    if plan is None:
+        return f"not valid: {fault}"
+    if not done:
+        return NOT_RUN
+    scale = f" at scale {plan.scale}" if plan.scaled else ""
+    return f"incomplete: {done} of {len(plan.runs)} runs trained{scale}"
+
+
+def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
+    """Return the finished runs of a study at the scale with most of them, and its plan; or what is wrong with it."""
+    try:
+        plans = [study.load(path, scale) for scale in get_args(Scale)]
+    except UserError as error:
+        return 0, None, str(error).splitlines()[0]
+    counts = [sum(paths.run_files(run).manifest.exists() for run in plan.runs) for plan in plans]
+    done, plan = max(zip(counts, plans, strict=True), key=lambda entry: (entry[0], len(entry[1].runs)))
+    return done, plan, ""
+
+
+def _trends(counts: dict[str, Any]) -> str:
+    """Return how many trends hold: `3 of 4 hold`."""
+    if not counts.get("of"):
+        return DASH
+    if counts.get("reason"):
+        return f"do not count: {counts['reason']}"
+    text = f"{counts['held']} of {counts['judged']} hold"
+    if counts["of"] > counts["judged"]:
+        text += f"; {counts['of'] - counts['judged']} not run"
+    return text
+
+
+def _published(counts: dict[str, Any]) -> str:
+    """Return how many published values got each verdict: `41 within, 15 outside`."""
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts.get(verdict)) or DASH

@@ -1,0 +1,133 @@
+"""The page of a study: one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..io.disk import atomic
+from ..io.paths import Paths
+from ..io.text import write_text
+from ..results.study_results import StudyResults, load
+from ..study.plan import Plan
+from . import behind_means, gallery, registered, threshold_and_probabilities
+from .downloads import downloads
+from .first_screen import lights
+from .forest import WIDTHS, Forest
+from .history import of_one_class
+from .html import Light, Lights, Tiles, render
+from .phrases import counted, joined
+from .protocol import glossary
+from .screens import Hospitals, Methods
+from .sections import sections
+from .study_report import StudyReport
+
+DRAWN = "drawn by fedshift"
+"""The source, on their cards, of datasets that are invented at every scale."""
+
+
+def write(results: StudyResults) -> Path:
+    """Write the page of a study, and headline.json beside its tables, which the index of all studies shows.
+
+    Returns reports/{study}.html.
+    """
+    out = results.paths.page(results.plan.name)
+    report = StudyReport(results)
+    write_text(out, render("page.html.j2", context(report)))
+    lead = joined(registered.oracle(results.plan), report.told.opening, report.told.lead)
+    gallery.write_headline(results, lead, report.reproduction, report.problems)
+    return out
+
+
+def context(report: StudyReport) -> dict[str, Any]:
+    """Return what the template of the page shows around its sections, and the sections."""
+    results, plan = report.results, report.plan
+    first = first_screen(report)
+    return {
+        "plan": plan,
+        "study": plan.study,
+        "synthetic": results.synthetic,
+        "cards": results.cards,
+        "missing": report.missing,
+        "scaled": plan.scaled,
+        "oracle": registered.oracle(plan),
+        "problems": report.problems,
+        "about": _about(report),
+        "answer": report.told,
+        "first": first,
+        "asked": [*registered.asked(results), *first.asked],
+        "lights": Lights(_lights(report)),
+        "tiles": Tiles([*first.tiles]),
+        "forests": _forests(report, first),
+        "control": report.control,
+        "glossary": glossary(report.findings),
+        "sections": sections(report),
+        "downloads": list(downloads(results)),
+    }
+
+
+def first_screen(report: StudyReport) -> Methods | Hospitals:
+    """Return the first screen of a page: of a study that compares methods, or of a study of hospitals."""
+    return Methods.of(report) or Hospitals(report)
+
+
+def _lights(report: StudyReport) -> list[Light]:
+    """Return what readers ask first of a study."""
+    return lights(
+        [check for cohort in report.people for check in cohort.checks],
+        report.late,
+        report.told.judged.below,
+        report.few,
+        behind_means.overlooked_light(report.overlooked),
+        of_one_class(report.results, report.condition),
+        threshold_and_probabilities.threshold_light(report.results, report.condition),
+    )
+
+
+def _about(report: StudyReport) -> str:
+    """Return the facts of a study in a line: name, numbers, date, version and commit."""
+    plan, people = report.plan, report.people
+    parts = [plan.name]
+    if plan.scaled:
+        parts[0] += f" at scale {plan.scale}"
+    if people:
+        sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
+        parts.append(f"{people[0].images:,} {_origin(report.results)}")
+        if report.nouns.known:
+            parts.append(counted(people[0].people, report.nouns.unit))
+        parts.append(report.nouns.counted(list(sites)))
+    parts += [report.cited.date, f"fedshift {__version__}", report.cited.commit]
+    return " · ".join(filter(None, parts))
+
+
+def _origin(results: StudyResults) -> str:
+    """Return whether images are real or invented. Nobody checks the former: it is what the study says."""
+    if results.synthetic or any(card["source"] == DRAWN for card in results.cards):
+        return "invented images"
+    return "images given as real"
+
+
+def _forests(report: StudyReport, first: Methods | Hospitals) -> list[str]:
+    """Return the picture that answers, for wide and for narrow screens; nothing where no site has a score."""
+    from markupsafe import Markup
+
+    if not any(report.findings.scored(report.condition, key) for key in report.condition.inferences):
+        return []
+    return [Markup(_picture(report, first, width).svg(name)) for name, width in WIDTHS.items()]
+
+
+def _picture(report: StudyReport, first: Methods | Hospitals, width: float) -> Forest:
+    return first.picture(f"Study {report.plan.name}, {report.plan.view[:7]}.", width)
+
+
+def write_answer(plan: Plan, paths: Paths, width: str) -> list[Path]:
+    """Write the picture that answers as answer.svg and answer.pdf into the study's folder; width: 174mm or 85mm."""
+    results = load(plan, paths)
+    report = StudyReport(results)
+    picture = _picture(report, first_screen(report), float(width.removesuffix("mm")) / 25.4)
+    out = results.files.folder / "answer.svg"
+    write_text(out, picture.svg("answer"))
+    with atomic(out.with_suffix(".pdf")) as temporary:
+        temporary.write_bytes(picture.pdf())
+    return [out, out.with_suffix(".pdf")]

@@ -1,0 +1,223 @@
+"""Whether the results of a study agree with one another: what follows from other files is made again and compared.
+
+A checksum tells that a file is as it was recorded. It cannot tell that somebody changed the file and recorded it anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import UserError, UserErrors
+from ..data.prepared import read_partition, read_samples
+from ..io.arrays import map_array
+from ..io.paths import Paths
+from ..io.tables import read_table
+from ..io.text import read_json, readable
+from ..jobs.prepare import seen
+from ..planning.files import outputs
+from ..results.predictions import SPLITS, Missing, Predictions
+from ..results.score import COLUMNS, score
+from ..results.study_results import draw, load
+from ..study.plan import Plan
+from ..study.run import Data
+from .page import write
+from .summary import summarise
+
+Fault = tuple[Path, str]
+"""A file, and what is wrong with it."""
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+"""Tolerances: sums over samples may differ in their last digits on another machine."""
+UNCHECKED = ("control", "ledger", "divergence")
+"""Rules whose files tables, figures and page are made of, and which nothing else is compared with."""
+OTHER = "is not what the results give: it was changed, or another version of fedshift made it"
+"""Fault of a table, a figure or a page."""
+
+
+@dataclass(frozen=True)
+class _Apart(Paths):
+    """The files of a project, but for tables, figures and pages, which lie in another folder."""
+
+    apart: Path = Path()
+
+    def study(self, study: str) -> Path:
+        return self.apart / study
+
+    def page(self, study: str) -> Path:
+        return self.apart / f"{study}.html"
+
+
+def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
+    """Return each file that does not agree with those that it is made of, with what is wrong.
+
+    Digests of the images are made again. Partitions are assigned again from the samples, which finds a patient in two
+    splits. Labels of predictions are compared with the samples. Scores are computed again from predictions, and tables,
+    figures and the page are made again from these. Where two files disagree and either may be wrong, both are named, so
+    that both are made again from what they follow from. The first step that finds anything is the last one, since all
+    else is made of these files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for check in (_pixels, _partitions, _labels, _scores, _reported):
+            found: dict[Path, str] = {}
+            for file, what in _faults(check, plan, _Apart(paths.root, Path(folder)), paths):
+                found.setdefault(file, what)
+            if found:
+                return found
+    return {}
+
+
+def _faults(
+    check: Callable[[Plan, _Apart, Paths], Iterator[Fault]], plan: Plan, anew: _Apart, paths: Paths
+) -> Iterator[Fault]:
+    """Yield what a check finds. A file that cannot be read is a fault, too."""
+    try:
+        yield from check(plan, anew, paths)
+    except UserErrors as several:
+        yield from ((Path(error.where), error.what) for error in several.errors)
+    except UserError as error:
+        yield Path(error.where), error.what
+
+
+def _pixels(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    for data in plan.data:
+        files = paths.data_files(data)
+        if not (files.images.exists() and files.pixels.exists()):
+            continue
+        kept = read_table(files.pixels)
+        right = pd.DataFrame(map(seen, map_array(files.images)), columns=["pixels", "flat", "grey", "look"])
+        columns = [column for column in right if column in kept]
+        if any(right[column].tolist() != kept[column].tolist() for column in columns):
+            yield files.images, "does not agree with pixels.parquet: one of the two was changed"
+            yield files.pixels, "does not follow from the images"
+
+
+def _partitions(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    for run in {run.partition_id: run for run in plan.runs.values()}.values():
+        file, samples = paths.partition(run.partition_id), paths.data_files(run.data.id).samples
+        if not (file.exists() and samples.exists()):
+            continue
+        table = read_samples(samples)
+        try:
+            right = run.partition.assign(table).astype(str)
+        except UserError as error:
+            yield samples, f"cannot be divided as it was: {error.what}"
+            continue
+        found = read_partition(file).astype(str)
+        if not right.equals(found[right.columns]):
+            yield samples, "does not agree with the partition: one of the two was changed"
+            yield file, "does not follow from the samples: a sample has another site, role or split"
+
+
+def _labels(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    for data in plan.data.values():
+        samples = paths.data_files(data.id).samples
+        if not samples.exists():
+            continue
+        labels = read_samples(samples).set_index("sample")["label"]
+        compared = dict(_relabelled(plan, paths, data, labels))
+        wrong = {file: what for file, what in compared.items() if what}
+        # Where all predictions have other labels, it may be the samples that were changed.
+        if wrong and len(wrong) == len(compared):
+            yield samples, "has other labels than all predictions: one of the two was changed"
+        yield from wrong.items()
+
+
+def _relabelled(plan: Plan, paths: Paths, data: Data, labels: pd.Series) -> Iterator[Fault]:
+    """Yield each file of predictions on some data; with the first inference that has other labels, or ""."""
+    for name, run in plan.runs.items():
+        file = paths.predictions(name, plan.prediction_jobs[name])
+        if run.data.id != data.id or not file.exists():
+            continue
+        predicted, wrong = Predictions(plan, paths), ""
+        for key in plan.predictions(name):
+            for split in SPLITS:
+                try:
+                    parts = predicted.parts(run, key, split)
+                except Missing:  # `verify` names those of test images; validation images may be left out
+                    continue
+                if any((labels.reindex(part.samples).to_numpy() != part.label).any() for part in parts):
+                    wrong = wrong or f"{key}: a label is another than in the samples"
+        yield file, wrong
+
+
+def _scores(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    files = paths.study_files(plan.name)
+    if not files.scores.exists():
+        return
+    right, found = read_table(score(plan, anew)), read_table(files.scores)
+    if files.missing.exists() and read_json(files.missing) != read_json(anew.study_files(plan.name).missing):
+        yield files.missing, "does not follow from the predictions: it lists others than cannot be scored"
+    if _same(found, right):
+        return
+    runs = _other_scores(found, right)
+    yield files.scores, f"does not follow from the predictions: a score is another one{_of(runs)}"
+    for name in runs:
+        file = paths.predictions(name, plan.prediction_jobs[name]) if name in plan.runs else files.scores
+        if file.exists():
+            yield file, "gives other scores than scores.csv has: one of the two was changed"
+
+
+def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Return whether two tables are equal up to the last digits of their numbers."""
+    try:
+        pd.testing.assert_frame_equal(one, other, check_exact=False, rtol=RELATIVE, atol=ABSOLUTE)
+    except AssertionError:
+        return False
+    return True
+
+
+def _of(runs: list[str]) -> str:
+    return f", of run {runs[0]}" if len(runs) == 1 else f", of {len(runs)} runs" if runs else ""
+
+
+def _other_scores(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """Return the runs whose rows in two tables of scores differ; none where the tables differ in their form alone."""
+    keys = [column for column in COLUMNS if column not in ("value", "n")]
+    if not {*COLUMNS} <= {*one.columns}:
+        return []
+    sides = [table[COLUMNS].astype(dict.fromkeys(keys, str)) for table in (one, other)]
+    rows = sides[0].merge(sides[1], "outer", keys, indicator=True)
+    same = rows["_merge"] == "both"
+    for column in ("value", "n"):
+        first, second = (pd.to_numeric(rows[f"{column}_{side}"], errors="coerce") for side in "xy")
+        same &= np.isclose(first, second, RELATIVE, ABSOLUTE, equal_nan=True)
+    return list(dict.fromkeys(rows.loc[~same, "run"]))
+
+
+def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    """Make tables, figures and page again. The traffic and the divergence of features are taken as they are."""
+    files, new = paths.study_files(plan.name), anew.study_files(plan.name)
+    if not paths.page(plan.name).exists():
+        return
+    for file in (files.scores, files.missing, files.ledger, files.divergence):
+        if file.exists():
+            shutil.copyfile(file, new.folder / file.name)
+    results = load(plan, anew)
+    summarise(results)
+    for name in plan.figures:
+        draw(results, name)
+    write(results)
+    pairs = [(paths.page(plan.name), anew.page(plan.name)), *zip(files.reported, new.reported, strict=True)]
+    pairs += [(files.figure(name), new.figure(name)) for name in plan.figures]
+    wrong = [file for file, right in pairs if file.exists() and not _alike(file, right)]
+    yield from ((file, OTHER) for file in wrong)
+    for job in outputs(plan, paths):
+        if wrong and job.rule in UNCHECKED:
+            yield from ((file, "was taken as it is, and may be what was changed") for file in job.files)
+
+
+def _alike(file: Path, right: Path) -> bool:
+    """Return whether two files say the same: tables of numbers up to their last digits, all others byte by byte."""
+    with readable(file, "result"):
+        if file.read_bytes() == right.read_bytes():
+            return True
+    try:
+        return file.suffix in (".csv", ".parquet") and _same(read_table(file), read_table(right))
+    except UserError:
+        return False

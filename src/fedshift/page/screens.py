@@ -1,0 +1,332 @@
+"""The first screen of a study: of hospitals, with the verdict on one condition, or of methods, with their ranks."""
+
+from __future__ import annotations
+
+import functools
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..figures._canvas import COLOURS, legend, legend_height, short
+from ..results import comparisons, contrasts
+from ..results.contrasts import TOO_FEW, Outcome, Rank, ranks
+from ..results.values import number
+from . import comparison_section, verdict_words
+from .cohort import EVENTS
+from .first_screen import Screen, screen
+from .forest import MOST, WIDTHS, Forest, forest, pooled
+from .html import Claim, Tile
+from .phrases import bounds, capital, counted, heading, joined, level, over
+from .study_report import StudyReport
+from .verdict_words import beaten, no_better_at_home
+
+_WORDS = {
+    Outcome.DIFFERS: "A difference is shown",
+    Outcome.TOO_SMALL: "Too small to matter",
+    Outcome.ALIKE: "No difference is shown",
+    Outcome.TRAININGS_DISAGREE: "Depends on the training",
+    Outcome.SITES_DISAGREE: "Depends on the site",
+    Outcome.FEW_TRAININGS: "Too few trainings to tell",
+    Outcome.FEW_PATIENTS: "Too few images to tell",
+}
+"""What the first screen says of the primary comparison that a study declares."""
+SAID = 2
+"""Groups of conditions, or declared comparisons, that the first sentences name. The picture and the tables have all."""
+_METHOD, _CONTROL = "a federated method", "a control: pooled data, or each client alone"
+
+
+class Methods:
+    """The conditions of a study that compares methods, as the first screen shows them.
+
+    Attributes
+    ----------
+    groups : list[list[Rank]]
+        The conditions that are tested at the same sites, from the best mean to the worst; a group for each partition,
+        where the study has several and does not average over them.
+    """
+
+    asked: Sequence[Claim] = ()
+    """A declared comparison is the verdict itself."""
+    pooled = ""
+
+    def __init__(self, report: StudyReport, groups: list[list[Rank]]) -> None:
+        self.report = report
+        self.findings = report.findings
+        self.nouns = report.nouns
+        self.groups = groups
+
+    @classmethod
+    def of(cls, report: StudyReport) -> Methods | None:
+        """Return the conditions of a study that compares methods; None for a study of hospitals.
+
+        A study compares methods if several of its conditions are tested at the same sites, and if it either has no
+        site outside or knows of no patients.
+        """
+        outside = any(one.partition.external for one in report.findings.conditions)
+        if outside and report.nouns.known:
+            return None
+        groups = ranks(report.findings)
+        return cls(report, groups) if groups else None
+
+    @functools.cached_property
+    def screen(self) -> Screen:
+        """The primary comparison or, where none is declared, whether one condition is the best."""
+        declared = contrasts.declared(self.findings)
+        if declared:
+            told = [
+                (_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.nouns.units)) for one in declared
+            ]
+        else:
+            told = [self._best(group) for group in self.groups]
+        words = list(dict.fromkeys(word for word, _ in told))
+        step, settle = "", "Other trainings, data or networks may rank them otherwise."
+        fewest = comparisons.FEWEST_TRAININGS
+        if min(rank.level.seeds for group in self.groups for rank in group) < fewest:
+            step = f"seeds: {list(range(fewest))}"
+            settle = f"With fewer than {fewest} trainings of a condition, nothing is said of it as a method."
+        sentence = joined(*(sentence for _, sentence in told[:SAID]))
+        if len(told) > SAID:
+            sentence += f" The other {len(told) - SAID} are below."
+        word = words[0] if len(words) == 1 else "Depends on the setting"
+        return Screen(word, "plain", sentence, self._whom(), settle, step=step)
+
+    def _best(self, group: list[Rank]) -> tuple[str, str]:
+        """Return the word and the sentence on the best condition of a group."""
+        first, second = group[:2]
+        alike = [rank for rank in group if rank.first == 1]
+        control = ", a control" if first.entry.control else ""
+        shown = level(first.level.mean, self.findings.headline)
+        lead = f"the best mean is that of {self._title(first)} ({shown}{control})"
+        lead = f"Setting {self._setting(group)}: {lead}" if len(self.groups) > 1 else capital(lead)
+        found = contrasts.contrast(self.findings, first.entry, second.entry, self._role)
+        if alike == [first]:
+            return "One is best", f"{lead}, surely better than the others."
+        if found is not None and found.outcome in TOO_FEW:
+            return _WORDS[found.outcome], f"{lead}; nobody can tell whether it is better than the others."
+        return "No single best", f"{lead}; {len(alike)} of {len(group)} conditions may be the best."
+
+    @property
+    def _role(self) -> str:
+        return comparisons.role(self.findings.conditions)
+
+    def _whom(self) -> str:
+        """Return how many conditions were compared, where, and over how many trainings."""
+        best = self.groups[0][0]
+        sites = counted(len(list(best.entry.sites(self._role))), f"{self._role} site")
+        count = f"{counted(sum(map(len, self.groups)), 'condition')}"
+        if len(self.groups) > 1:
+            count += f" in {len(self.groups)} settings"
+        return f"{count}, tested at {sites}, {over(best.level, self.nouns.units)}"
+
+    def _title(self, rank: Rank) -> str:
+        """Return the title of a condition, without its partition where all of its group share this."""
+        group = next(group for group in self.groups if rank in group)
+        shared = len({one.entry.condition.held_out for one in group}) == 1
+        return rank.entry.condition.title if shared else comparison_section.title(self.findings, rank.entry)
+
+    def _setting(self, group: list[Rank]) -> str:
+        """Return the partition of a group."""
+        return group[0].entry.condition.held_out
+
+    @property
+    def tiles(self) -> Iterator[Tile]:
+        """The best and the last mean of each group, and how our numbers lie beside the published ones."""
+        metric, reproduction = self.findings.headline, self.report.reproduction
+        for group in self.groups[:SAID]:
+            setting = f", {self._setting(group)}" if len(self.groups) > 1 else ""
+            best, last = (level(rank.level.mean, metric) for rank in (group[0], group[-1]))
+            note = f"{self._title(group[0])}; last {self._title(group[-1])}, {last}"
+            yield Tile(f"Best mean{setting}", best, note)
+        published = reproduction.headline()["published"]
+        judged = published["within"] + published["outside"]
+        if judged:
+            shown = f"{published['within']} of {judged}"
+            yield Tile("Published values", shown, "within the combined uncertainty of both")
+        if reproduction.claims:
+            note = f"do not count: {reproduction.reason}" if reproduction.reason else "hold here"
+            yield Tile("Trends of the paper", f"{reproduction.held} of {reproduction.judged}", note)
+
+    @property
+    def in_words(self) -> list[str]:
+        """What was compared, what came out, and what may be concluded."""
+        clients = "" if self.nouns.known else "No patients are known, and it says nothing about any hospital."
+        invented = "The images are invented and show nothing about any data." if self.report.results.synthetic else ""
+        last = "The order holds for these data, networks and trainings, and says nothing about the use for patients."
+        return [f"Compared are {self.screen.whom}.", self.screen.sentence, joined(invented, last, clients)]
+
+    @property
+    def how_to_read(self) -> Iterator[tuple[str, str]]:
+        """Each part of the picture with its meaning."""
+        yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self._role} sites."
+        yield (
+            "Marks and bars",
+            "The mean of trainings that differ by chance alone, with its 95% interval over "
+            f"{self.nouns.units} and trainings. Two bars may overlap although one condition is surely better, since "
+            f"pairs are compared on the same {self.nouns.units} and seeds.",
+        )
+        yield (
+            "Ranks",
+            "The ranks that a condition may have: behind all that are surely better, and before all that are surely "
+            "worse, with an adjustment for all pairs.",
+        )
+
+    def picture(self, about: str, width: float) -> Forest:
+        """Return the conditions with their intervals and ranks; `width` is in inches."""
+        metric = self.findings.headline
+        groups = [group[: max(MOST // len(self.groups), 2)] for group in self.groups[:MOST]]
+        rows = [rank for group in groups for rank in group]
+        # titles differ at their ends, so that the narrow picture breaks them and cuts none short
+        letters, row = (40, 0.21) if width == WIDTHS["answer"] else (20, 0.27)
+        title = f"{self.screen.word}. {heading(metric)}, mean over {self._role} sites"
+        title = textwrap.fill(title, round(13 * width))
+        below = f"95% intervals over {self.nouns.units} and trainings. {about}"
+        left_out = sum(map(len, self.groups)) - len(rows)
+        if left_out:
+            below += f" {counted(left_out, 'further condition')} with worse means are left out."
+        labels = [_CONTROL] if any(rank.entry.control for rank in rows) else []
+        lines = len(rows) + (len(groups) if len(groups) > 1 else 0)
+        size = (width, 1.2 + row * lines + 0.15 * title.count("\n") + legend_height([_METHOD, *labels], width))
+
+        def paint(figure: Any) -> None:
+            figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9)
+            axes = figure.subplots()
+            self._levels(axes, groups, letters)
+            axes.set_title(textwrap.fill(below, round(10 * width)), fontsize=6.5, weight="normal", pad=12)
+            legend(figure)
+
+        return Forest(size, self._described(rows), paint)
+
+    def _levels(self, axes: Any, groups: list[list[Rank]], letters: int) -> None:
+        """Draw a line for each condition: its interval, its mean, and its ranks at the right."""
+        scale = 100.0 if self.findings.headline.percent else 1.0
+        looks = {False: ("o", COLOURS[0], _METHOD), True: ("s", COLOURS[5], _CONTROL)}
+        beside = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        names = list[str]()
+        for group in groups:
+            if len(groups) > 1:
+                axes.annotate(self._setting(group), (0.005, len(names)), fontsize=8, weight="bold", **beside)
+                names.append("")
+            for rank in group:
+                y = len(names)
+                marker, colour, _ = looks[rank.entry.control]
+                if not math.isnan(rank.level.low):
+                    ends = [scale * rank.level.low, scale * rank.level.high]
+                    axes.plot(ends, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+                axes.plot([scale * rank.level.mean], [y], linestyle="none", marker=marker, color=colour, markersize=6)
+                axes.annotate(_ranks(rank), (1.01, y), fontsize=8, **beside)
+                names.append(textwrap.fill(short(self._title(rank), 2 * letters), letters))
+        for control in dict.fromkeys(rank.entry.control for group in groups for rank in group):
+            marker, colour, label = looks[control]
+            axes.plot([], [], linestyle="none", marker=marker, color=colour, label=label)
+        axes.annotate("rank", (1.01, 1), xycoords="axes fraction", fontsize=7, va="bottom")
+        axes.set_yticks(range(len(names)), names, fontsize=9 if letters > 20 else 7)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+
+    def _described(self, rows: Sequence[Rank]) -> str:
+        """Return the picture in words, for readers who cannot see it."""
+        metric = self.findings.headline
+        said = (
+            f"{self._title(rank)}: {number(rank.level.mean, metric)} "
+            f"({bounds(rank.level, metric, otherwise='no interval')}), rank {_ranks(rank)}."
+            for rank in rows
+        )
+        return joined(
+            f"{self.screen.word}. {self.screen.sentence}", f"{metric.title}, from the best mean to the worst:", *said
+        )
+
+
+def _ranks(rank: Rank) -> str:
+    return str(rank.first) if rank.first == rank.last else f"{rank.first} to {rank.last}"
+
+
+class Hospitals:
+    """The condition that the page is about, as the first screen shows it."""
+
+    def __init__(self, report: StudyReport) -> None:
+        self.report = report
+        self.findings = report.findings
+        self.controls = report.controls
+        self.told = report.told
+        self.inference = self.findings.level_inference(self.told.condition)
+
+    @functools.cached_property
+    def beaten(self) -> str:
+        """By how much the control without a network is better; empty where it is not."""
+        return beaten(self.controls, self.told.condition, self.inference)
+
+    @functools.cached_property
+    def screen(self) -> Screen:
+        """The verdict in a word and a sentence."""
+        report, told = self.report, self.told
+        to_do = self._to_do_first()
+        return screen(
+            self.findings, told.condition, told.judged, report.nouns, to_do, self.beaten, told.led, bool(report.late)
+        )
+
+    def _to_do_first(self) -> str:
+        """Return what must be done before anybody can tell how many more patients would settle a question."""
+        report = self.report
+        if report.problems:
+            return "First correct the data: see the problems above."
+        if report.few:
+            return f"First it takes {EVENTS} test {report.unit} of each class at every site."
+        if any(cohort.doubted or not cohort.patients for cohort in report.people):
+            return "First the table must say which images are of one patient."
+        return ""
+
+    @property
+    def asked(self) -> list[Claim]:
+        """The declared comparisons, with what is concluded of them."""
+        return [*comparison_section.asked(self.findings, self.report.unit)]
+
+    @property
+    def in_words(self) -> list[str]:
+        """What was tested, what came out, and what may be concluded."""
+        report, told = self.report, self.told
+        return verdict_words.three_sentences(
+            self.findings,
+            told.condition,
+            told.judged,
+            report.nouns,
+            bool(report.problems),
+            report.results.synthetic,
+            bool(self.beaten),
+        )
+
+    @property
+    def how_to_read(self) -> Iterator[tuple[str, str]]:
+        """Each part of the picture with its meaning."""
+        adapted = self.findings.compared_inference(self.told.condition) is not None
+        return verdict_words.how_to_read(
+            self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls)
+        )
+
+    @property
+    def tiles(self) -> list[Tile]:
+        """The numbers behind the verdict, and those of the control."""
+        return [*self.told.tiles, *self._control()]
+
+    def _control(self) -> Iterator[Tile]:
+        """Yield the score of the control without a network, at home and outside."""
+        partition, _ = self.controls.beside(self.told.condition)
+        home, outside = (self.controls.level(partition, role) for role in ("internal", "external"))
+        if outside.known:
+            note = f"{level(home.mean, self.findings.headline)} at home" if home.known else ""
+            if note and no_better_at_home(self.controls, self.told.condition, self.inference):
+                note += ", where the network is not shown to see more"
+            yield Tile(
+                f"Outside, by {self.controls.about.sees} only", level(outside.mean, self.findings.headline), note
+            )
+
+    @property
+    def pooled(self) -> str:
+        """Why the interval of the mean outside is narrower than those of its hospitals; empty where it is not."""
+        return pooled(self.findings, self.told.condition, self.report.nouns)
+
+    def picture(self, about: str, width: float) -> Forest:
+        """Return the picture that answers; `width` is in inches."""
+        report = self.report
+        return forest(self.findings, self.controls, self.told.condition, self.screen, report.nouns, about, width)

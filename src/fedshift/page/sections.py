@@ -1,0 +1,369 @@
+"""The sections of the page of a study, each declared once: its place, its titles, when it is there, what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from markupsafe import Markup
+
+from ..core import registry
+from ..figures import Figure
+from ..results import published_values, trends, unseen
+from ..results.conditions import Condition
+from ..results.findings import Findings
+from ..results.published_values import Claim as Trend
+from ..results.values import spread
+from ..study import calls
+from ..study.author import Author
+from . import (
+    behind_means,
+    collapse_section,
+    comparison_section,
+    headline_tables,
+    new_hospital,
+    registered,
+    threshold_and_probabilities,
+    who,
+)
+from .care import about_pairs, concerns
+from .downloads import Checklist, checklists, statements
+from .history import costs, facts, runs_table, specs
+from .html import (
+    Block,
+    Claim,
+    Claims,
+    Code,
+    Concerns,
+    Facts,
+    Fold,
+    Heading,
+    Note,
+    PageCell,
+    PageTable,
+    Picture,
+    Section,
+    further,
+    linked,
+    plain,
+)
+from .phrases import bounds, capital, counted, heading, resampled
+from .protocol import between_sites, protocol
+from .study_report import StudyReport
+
+LONG = 24
+"""Rows of a table of runs from which on it is folded."""
+LONG_PUBLISHED = 40
+"""Rows of a table of published values from which on it is folded."""
+
+
+def sections(report: StudyReport) -> list[Section]:
+    """Return the sections that the page of a study has, with their figures."""
+    made = [section for declared in SECTIONS if (section := declared(report)) is not None]
+    drawn: dict[str, list[Block]] = {section.id: [] for section in made}
+    for name in report.plan.figures:
+        figure: Figure = registry.build("figure", name)
+        drawn[figure.section if figure.section in drawn else FURTHER].append(report.drawn(name))
+    filled = [replace(section, blocks=[*section.blocks, *drawn[section.id]]) for section in made]
+    return [section for section in filled if section.blocks]
+
+
+def _missing(report: StudyReport) -> Section | None:
+    if not report.missing:
+        return None
+    header = ("Run", "Condition", "Seed", "Inference", "Why")
+    rows = [[*map(PageCell, (one.run, one.condition, one.seed, one.inference, one.why))] for one in report.missing]
+    blocks: list[Block] = [
+        f"To resume the rest{_mirror(report)}:",
+        Code("Command to resume", calls.snakemake(report.plan, report.results.paths)),
+        PageTable("Runs and predictions that are missing", header, rows, 5),
+    ]
+    return Section("missing", "What is missing", blocks, short="What is missing")
+
+
+def _care(report: StudyReport) -> Section:
+    every = concerns(report.results, report.people, report.runs)
+    passed = [concern for concern in every if concern.status == "ok"]
+    found = [concern for concern in every if concern.status != "ok"]
+    about = about_pairs(report.results.synthetic)
+    blocks: list[Block] = ["Nothing was found, which does not mean that nothing is wrong."]
+    if found:
+        blocks = [Concerns(found, about)]
+    if passed:
+        title = f"{counted(len(passed), 'check')} of the data found nothing"
+        blocks.append(Fold(title, [Concerns(passed, about)], secondary=True))
+    return Section("care", "What can be wrong", blocks, short="What can be wrong")
+
+
+def _sites(report: StudyReport) -> Section:
+    findings, unit = report.findings, report.unit
+    tables = [headline_tables.sites_on_page(findings, one, unit, report.controls) for one in findings.conditions]
+    first, *others = further(tables)
+    marks = {cell.mark for table in tables for row in table.rows for cell in row}
+    keys = []
+    if "worst" in marks:
+        keys.append('<span class="tag">worst</span> marks the external site with the worst value under that inference.')
+    if marks & {"better", "worse"}:
+        keys.append(
+            'Gains in <span class="better">green</span> or <span class="worse">red</span> have a 95% interval that '
+            "excludes zero."
+        )
+    metrics = [_metrics(findings, condition, unit) for condition in findings.conditions]
+    blocks: list[Block] = [
+        *behind_means.worst_sentences(report.results, unit),
+        *behind_means.overlooked_sentences(report.overlooked, unit),
+    ]
+    blocks += [
+        first,
+        *([Note(Markup(" ".join(keys)))] if keys else []),
+        *others,
+        Fold("All metrics", metrics, secondary=True),
+    ]
+    return Section("sites", "Site by site", blocks, short="Site by site")
+
+
+def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
+    """Return all metrics of one condition."""
+    rows = []
+    metrics = list(findings.metrics.values())
+    for role, site in condition.sites():
+        for key in condition.inferences:
+            values = [findings.value(condition, role, site, key, metric.name) for metric in metrics]
+            cells = [PageCell(spread(v, m), bounds(v, m)) for v, m in zip(values, metrics, strict=True)]
+            people = headline_tables.patients(max(values, key=lambda value: value.patients > 0))
+            rows.append([*map(PageCell, (site, role, findings.name(key), people)), *cells])
+    caption = f"{findings.full(condition)}. All metrics: mean ± standard deviation over seeds"
+    if any(cell.below for row in rows for cell in row):
+        caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
+    header = ("Site", "Role", "Inference", unit.capitalize(), *map(heading, metrics))
+    return PageTable(caption, header, rows, 3)
+
+
+def _trends(report: StudyReport) -> Section | None:
+    told = report.reproduction
+    if not told.claims:
+        return None
+    missing = len(told.claims) - told.judged
+    line = f"{told.held} of {told.judged} hold{f'; {missing} not run' if missing else ''}."
+    if told.reason:
+        line = Markup(
+            "<strong>Does not count: {}.</strong> The sentences only show what a study on real data at paper scale "
+            "would say."
+        ).format(told.reason)
+    rows = [_trend(claim, bool(told.reason)) for claim in told.claims]
+    blocks: list[Block] = [line, Claims(rows), Note(trends.MEANING)]
+    return Section("trends", "Trends of the papers", blocks, short="Trends of papers")
+
+
+def _trend(claim: Trend, without_count: bool) -> Claim:
+    """Return a trend of a paper; it has a tone where it counts and nothing weakens it."""
+    tone = ""
+    if not without_count:
+        tone = "better" if claim.held == "yes" and not claim.doubt else "worse" if claim.held == "no" else ""
+    doubt = Markup(" <i>({})</i>").format(claim.doubt) if claim.doubt else ""
+    return Claim(claim.held, Markup("{}{}").format(claim.claim, doubt), f"{claim.sentence}.", tone)
+
+
+def _published(report: StudyReport) -> Section | None:
+    blocks: list[Block] = []
+    for found, line in report.reproduction.tables:
+        table = plain(found, {"outside": "worse"})
+        blocks += [Heading(table.caption.partition(";")[0]), f"{capital(line)}."]
+        long = len(table.rows) > LONG_PUBLISHED
+        blocks.append(Fold(f"All {len(table.rows)} values", [table]) if long else table)
+    if not blocks:
+        return None
+    blocks.append(Note(published_values.MEANING))
+    return Section("published", "Beside the published numbers", blocks, short="Published numbers")
+
+
+def _cohort(report: StudyReport) -> Section:
+    blocks: list[Block] = []
+    for n, one in enumerate(who.sections(report.results, report.people)):
+        title = f"Held out: {one.title}"
+        if n:
+            blocks.append(Fold(title, _shown(one), secondary=True))
+        else:
+            blocks += [*([Heading(title)] if report.findings.several else []), *_shown(one)]
+    missing = "The samples or the partition of this study are missing."
+    return Section("cohort", "Who was in it", blocks or [missing], short="Who was in it")
+
+
+def _shown(one: who.Who) -> list[Block]:
+    return [Picture(one.picture, "flow"), one.table, *([one.further] if one.further else [])]
+
+
+def _comparison(report: StudyReport) -> Section:
+    findings, unit = report.findings, report.unit
+    compared = comparison_section.blocks(findings, unit)
+    new = unseen.shown(findings, report.results.table("unseen"))
+    blocks: list[Block] = [report.told.compared] if report.told.compared else []
+    blocks += [plain(headline_tables.overview(findings, unit, report.controls)), *compared]
+    if new:
+        blocks.append(plain(new))
+    return Section("comparison", "Conditions compared" if compared else "Means over sites", blocks, short="Conditions")
+
+
+def _subgroups(report: StudyReport) -> Section | None:
+    tables = behind_means.subgroup_tables(report.results, report.unit)
+    if not tables:
+        return None
+    blocks: list[Block] = [behind_means.MEANING]
+    for column, table in tables.items():
+        blocks += [Heading(f"By {column}"), plain(table)]
+    return Section("subgroups", "Subgroups", blocks, short="Subgroups")
+
+
+def from_authors(author: Author) -> Section:
+    """Return what the authors have stated, or where they can."""
+    said = [(title, [linked(text)]) for title, text in statements(author)]
+    nothing = Markup(
+        "The authors have stated nothing yet. What only they know, such as the reference standard, eligibility and "
+        "ethics approval, belongs under the key <code>author</code> of the study's YAML file."
+    )
+    return Section("author", "From the authors", [Facts(said) if said else nothing], short="Authors")
+
+
+def _costs(report: StudyReport) -> Section:
+    return Section("costs", "Communication and time", [plain(costs(report.runs))], short="Communication", late=True)
+
+
+def _protocol(report: StudyReport) -> Section:
+    blocks = [Facts([*between_sites(report), *protocol(report.findings)])]
+    return Section("protocol", "Protocol", blocks, short="Protocol", late=True, printed=True)
+
+
+def _provenance(report: StudyReport) -> Section:
+    plan, paths = report.plan, report.results.paths
+    blocks: list[Block] = [
+        f"To repeat this study{_mirror(report)}:",
+        Code("Command to repeat", calls.snakemake(plan, paths)),
+    ]
+    if plan.settings:
+        named = Markup(", ").join(Markup("<code>{}</code>").format(setting) for setting in plan.settings)
+        blocks.append(Markup("Settings of the call that replace those of the study's file: {}.").format(named))
+    for card in report.results.cards:
+        blocks += _data(card)
+    blocks += [
+        Heading("Code and software"),
+        Facts([(name, [Markup("<code>{}</code>").format(value)]) for name, value in facts(report.runs)]),
+        "Another processor, another number of threads or a GPU adds the same numbers in another order. Weights then "
+        "differ in their last digits after one step, and by more after many: values and intervals move, as with other "
+        "seeds.",
+        Heading("Runs"),
+        *_runs(report),
+    ]
+    every: list[Block] = ["Each is the specification of the first run. The others differ in their seed."]
+    for title, text in specs(report.findings):
+        every += [Heading(title), Code(f"Specification: {title}", text)]
+    blocks.append(Fold("Full specification of each condition", every))
+    return Section("provenance", "Provenance", blocks, short="Provenance", late=True)
+
+
+def _data(card: dict[str, object]) -> Iterator[Block]:
+    """Yield what is known of prepared data: where they are from, what was verified, and the digests of their files."""
+    keys = ("title", "version", "source", "licence", "citation")
+    rows = [(key.capitalize(), [linked(str(card[key]))]) for key in keys if card[key]]
+    received = card.get("received")
+    if isinstance(received, dict):
+        rows.append(("Obtained from", [linked(received["origin"])]))
+        told = (("Verified", received["verified"]), ("Not verified", received["unverified"]))
+        rows += [(title, ["; ".join(texts)]) for title, texts in told if texts]
+    yield Heading("Data")
+    yield Facts(rows)
+    sums = card["checksums"]
+    if isinstance(sums, dict) and sums:
+        files = [[PageCell(name), PageCell(Markup("<code>{}</code>").format(sum_))] for name, sum_ in sums.items()]
+        title = f"Checksums of {counted(len(files), 'file')}"
+        yield Fold(title, [PageTable(f"{title}: {card['title']}", ("File", "Checksum"), files, 2)])
+
+
+def _runs(report: StudyReport) -> Iterator[Block]:
+    """Yield the table of runs, and the commands that make one of them."""
+    table = plain(runs_table(report.runs))
+    yield Fold(f"{len(table.rows)} runs", [table]) if len(table.rows) > LONG else table
+    yield Markup(
+        "To train and predict one run alone{}, write its id in the place of RUN. To repeat a run that is finished, "
+        "remove <code>results/store/RUN</code>, from which it would come back without a training, and add "
+        "<code>--forcerun train</code> before <code>--</code>."
+    ).format(_mirror(report))
+    commands = calls.single_runs(report.plan, report.results.paths)
+    for number, (text, names) in enumerate(commands.items(), 1):
+        label = "Command to repeat one run"
+        if len(commands) > 1:
+            named = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
+            yield Markup("For {}: {}").format(counted(len(names), "run"), named)
+            label += f", {number}"
+        yield Code(label, text)
+
+
+def reporting(author: Author) -> Section:
+    """Return the reporting checklists, as far as page and authors have filled them."""
+    blocks: list[Block] = [
+        "Prefilled means that this page says something about the item. Whether it says enough is for the authors to "
+        "judge."
+    ]
+    blocks += [Fold(one.summary, [_items(one)]) for one in checklists(author)]
+    return Section("checklists", "Reporting checklists", blocks, short="Checklists", late=True)
+
+
+def _items(checklist: Checklist) -> PageTable:
+    """Return the items of a checklist, with links to the sections that say something about them."""
+    rows = []
+    for item, is_open in checklist.lines:
+        place = "–"
+        if item.section:
+            place = Markup('<a href="#{}">{}</a>').format(item.section, capital(item.prefilled))
+        elif not is_open:
+            place = Markup('<a href="#author">From the authors</a>')
+        state = "filled"
+        if is_open:
+            state = Markup("<strong>open</strong>: <code>author.{}</code>").format(item.field)
+        rows.append([*map(PageCell, (item.number, item.topic, item.who, place, state))])
+    caption = f"{checklist.name} ({checklist.source}): who fills each item, and where"
+    return PageTable(caption, ("Item", "Topic", "Filled by", "On this page", "State"), rows, 5)
+
+
+def _cite(report: StudyReport) -> Section:
+    cited = report.cited
+    digest = (
+        f"{cited.digest} is the beginning of the digest of the study: two pages with the same one show the same "
+        "declared study."
+    )
+    return Section("cite", "Cite this page", [cited.text, Code("BibTeX", cited.bibtex), Note(digest)], short="Cite")
+
+
+def _mirror(report: StudyReport) -> str:
+    """Return which folder a command needs where data come from archives that are at hand already."""
+    archives = calls.archives(report.plan)
+    return f", with DIR the folder that holds {', '.join(archives)}" if archives else ""
+
+
+FURTHER = "figures"
+"""The section of the figures whose own section a page does not have."""
+SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
+    _missing,
+    _care,
+    lambda report: registered.hypotheses_section(report.results, report.unit),
+    _sites,
+    _trends,
+    _published,
+    _cohort,
+    lambda report: threshold_and_probabilities.operating_point_section(report.results, report.unit),
+    lambda report: threshold_and_probabilities.calibration_section(report.findings, report.unit),
+    lambda report: new_hospital.section(report.findings, report.nouns),
+    _comparison,
+    _subgroups,
+    lambda report: collapse_section.section(report.results),
+    lambda _: Section("examples", "Examples and mistakes", short="Examples"),
+    lambda _: Section(FURTHER, "Further figures"),
+    lambda report: from_authors(report.plan.study.author),
+    lambda _: Section("training", "Training curves", late=True),
+    _costs,
+    _protocol,
+    lambda report: registered.searches_section(report.results),
+    _provenance,
+    lambda report: reporting(report.plan.study.author),
+    _cite,
+)
+"""The sections in the order of the page. Each may be missing, and one without any content is left out."""

@@ -1,0 +1,368 @@
+"""The sections on calibration and on the operating point, a threshold that is chosen at home."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..figures._canvas import short
+from ..results.calibration import BINS, NUMBERS
+from ..results.conditions import ALL, Condition
+from ..results.findings import Findings
+from ..results.operating_point import DRIFTS, VALIDATION, Point, Points, positive_class, predictive_values
+from ..results.study_results import StudyResults
+from ..results.values import DASH, Value, listed, number
+from ..study.declaration import Study
+from .html import Fold, Light, PageCell, PageTable, Section, further
+from .phrases import bounds, metric_named, over, resampled
+
+HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
+ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
+DIGITS = dict(zip(NUMBERS, (2, 2, 2, 3, 3, 4), strict=True))
+"""Decimals of each quantity."""
+WIDEST = 10.0
+"""A ratio, an intercept or a slope with a wider interval is called not estimable."""
+ABSENT = {"observed_expected": "not estimable", "intercept": "not estimable", "slope": "not estimable"}
+"""What stands for a quantity without a value; for others it is a dash."""
+EXPLANATION = (
+    "Observed / expected: positive samples by the sum of probabilities; ideally 1, below 1 these are too high.",
+    "Intercept: calibration in the large, with the slope fixed at 1; ideally 0, below 0 they are too high.",
+    "Slope: ideally 1; below 1 they are too extreme.",
+    f"Calibration error: of this probability, in {BINS} bins of equal counts. The metric ECE is another number: of "
+    "the most probable class, in 15 bins of equal width. Even a perfect model has an error, the larger the fewer "
+    "samples: "
+    "compare it with that column, never with another site. Where samples belong together, that column is too low.",
+    "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
+)
+"""How the columns are read."""
+
+
+def calibration_section(findings: Findings, unit: str = "patients") -> Section | None:
+    """Return the section of the page; None where nothing was measured."""
+    if not findings.numbers.of(*NUMBERS):
+        return None
+    tables = [
+        table
+        for table in (_calibration_table(findings, condition, unit) for condition in findings.conditions)
+        if table.rows
+    ]
+    classes = findings.plan.study.dataset.classes
+    named = f"class {classes[1]}" if len(classes) == 2 else "the most probable class"
+    question = f"Can the probability of {named} be taken at its word? {_sentence(findings)}"
+    blocks = [question.rstrip(), *further(tables), Fold("How to read these columns", EXPLANATION)]
+    return Section("calibration", "Calibration", blocks, short="Calibration")
+
+
+def _calibration_table(findings: Findings, condition: Condition, unit: str) -> PageTable:
+    """Return the table of one condition with the intervals below its cells."""
+    rows = []
+    bounded = list[Value]()
+    for role, site, name in _places(condition):
+        for key in condition.inferences:
+            place = "", condition.id, key, role, site
+            if findings.numbers.known(NUMBERS[0], *place) is None:
+                continue
+            measured = {quantity: findings.numbers.find(quantity, *place) for quantity in NUMBERS}
+            bounded += [value for value in measured.values() if not math.isnan(value.low)]
+            cells = [_cell(quantity, value) for quantity, value in measured.items()]
+            rows.append([PageCell(name), PageCell(role), PageCell(findings.name(key)), *cells])
+    caption = f"{findings.full(condition)}. Calibration: mean over trainings"
+    if bounded:
+        caption += f"; beneath, 95% intervals {over(Value(seeds=bounded[0].seeds), unit)}"
+    return PageTable(caption, (*HEADER, *ERRORS), rows, 3)
+
+
+def _places(condition: Condition) -> Iterator[tuple[str, str, str]]:
+    """Yield role, site and the name of a row: each external site, and the mean of the internal ones."""
+    yield from (("external", site, site) for site in condition.partition.external)
+    if condition.tests_inside:
+        yield "internal", ALL, "Mean of internal sites"
+
+
+def _cell(quantity: str, value: Value) -> PageCell:
+    text = ABSENT.get(quantity, DASH)
+    below = ""
+    known = value.known and not (quantity in ABSENT and value.high - value.low > WIDEST)
+    if known:
+        text = _signed(value.mean, DIGITS[quantity])
+    if known and not math.isnan(value.low):
+        below = f"{_signed(value.low, 2)} to {_signed(value.high, 2)}"
+    return PageCell(text, below)
+
+
+def _signed(x: float, digits: int) -> str:
+    # rounded before it is written, and without the sign of a negative zero
+    return f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def misjudged(findings: Findings, condition: Condition) -> dict[str, Value]:
+    """Return observed / expected of the external sites at which it is surely not 1."""
+    about = condition.id, findings.level_inference(condition), "external"
+    values = {
+        key.site: value
+        for key, value in findings.numbers.of("observed_expected").items()
+        if (key.condition_id, key.inference_id, key.role) == about
+    }
+    return {site: value for site, value in values.items() if value.high < 1 or value.low > 1}
+
+
+def of_hundred(value: Value) -> str:
+    """Return how many positive samples there are where a hundred are expected."""
+    return f"{100 * value.mean:.0f} where 100 are expected ({100 * value.low:.0f} to {100 * value.high:.0f})"
+
+
+def _sentence(findings: Findings) -> str:
+    """Return at which external sites the probabilities of the first condition are surely too high, low or extreme."""
+    condition = findings.conditions[0]
+    key = findings.level_inference(condition)
+    slopes = {site: findings.slope(condition, "external", site, key) for site in condition.partition.external}
+    if not slopes:
+        return ""
+    # of three classes and more, no exchange of two of them follows from it
+    exchanged = len(findings.plan.study.dataset.classes) == 2
+    question = ": are the labels coded the other way round?" if exchanged else ""
+    ratios = misjudged(findings, condition)
+    level = {
+        "too high": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.high < 1],
+        "too low": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.low > 1],
+    }
+    # a slope without an interval compares as False, and is in no list
+    shape = {
+        f"the wrong way round (the interval of the slope is below 0{question})": [
+            s for s, slope in slopes.items() if slope.high < 0
+        ],
+        "too extreme (the interval of the slope is below 1)": [
+            s for s, slope in slopes.items() if slope.high < 1 and not slope.high < 0
+        ],
+        "not extreme enough (above 1)": [s for s, slope in slopes.items() if slope.low > 1],
+    }
+    sure = [f"surely {words} at {listed(sites)}" for words, sites in (level | shape).items() if sites]
+    named = f"{findings.full(condition)} with {findings.name(key)}"
+    if not sure:
+        return (
+            f"{named}: at no external site is it sure that probabilities are too high, too low, too extreme, or not "
+            "extreme enough."
+        )
+    return f"{named}: probabilities are {', and '.join(sure)}."
+
+
+AT_HOME = "all internal sites"
+LETTERS = 14
+"""Letters of a class in the head of a column."""
+POINT_ERRORS = {"sensitivity": "missed", "specificity": "false alarms"}
+"""What a low rate means, of the positive and of the negative class."""
+MOST = 4
+"""Sites whose rates a sentence gives. The table has all."""
+RATE = "sensitivity"
+"""A metric in percent, since all rates are written like it."""
+RULES = {
+    "specificity": "the smallest score with a specificity of {level} or more",
+    "sensitivity": "the largest score with a sensitivity of {level} or more",
+    "youden": "the score with the largest sensitivity + specificity - 1 (Youden's index), the smallest of several",
+}
+"""The rules that need data, in words."""
+
+
+def operating_point_section(results: StudyResults, unit: str = "patients") -> Section | None:
+    """Return the section of the page; None for studies with more than two classes, or without any prediction."""
+    if not results.plan.study.two_classes or not results.operating_points:
+        return None
+    findings = results.findings
+    points = results.operating_points
+    study = results.plan.study
+    tables = [table for table in (_points_table(findings, c, points, unit) for c in findings.conditions) if table.rows]
+    lines = [*_of_a_hundred(findings, points), " ".join(described(study)), *_unchosen(findings, points)]
+    return Section("operating-point", "At a threshold", [*lines, *further(tables)], short="At a threshold")
+
+
+def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
+    """Yield what the first condition flags at each external site, of a hundred samples of either class."""
+    positive, negative = _classes(findings.plan.study)
+    condition = findings.conditions[0]
+    texts = []
+    for site in condition.partition.external:
+        point = points.get((condition.id, findings.level_inference(condition), "external", site))
+        if point is None:
+            continue
+        rates = {
+            positive: point.rates["sensitivity"].mean,
+            negative: 1 - point.rates["specificity"].mean,
+        }
+        parts = [f"{100 * rate:.0f} of 100 {name}" for name, rate in rates.items() if not math.isnan(rate)]
+        if parts:
+            texts.append(f"{' and '.join(parts)} samples at {site}")
+    if len(texts) > MOST:
+        texts = [*texts[:MOST], f"so on for {len(texts) - MOST} more sites"]
+    if texts:
+        yield f"The model flags {'; '.join(texts)}. The second number of each site is that of false alarms."
+
+
+def threshold_light(results: StudyResults, condition: Condition) -> Light | None:
+    """Return whether threshold and probabilities of a condition hold outside; None where neither is known.
+
+    A rate does not where its interval at an external site lies below its value on the validation samples at home.
+    """
+    findings, points = results.findings, results.operating_points
+    key = findings.level_inference(condition)
+    home = points.get((condition.id, key, VALIDATION, ALL))
+    outside = {site: points.get((condition.id, key, "external", site)) for site in condition.partition.external}
+    classes = _classes(findings.plan.study) if points else ()
+    wrong = []
+    for site, point in outside.items():
+        if point is None or home is None:
+            continue
+        for name in DRIFTS:
+            there, before = point.rates[name], home.rates[name].mean
+            if there.high < before:
+                rate, usual = (number(1 - x, metric_named(RATE)) for x in (there.mean, before))
+                of = short(classes[DRIFTS.index(name)], LETTERS)
+                wrong.append(f"{POINT_ERRORS[name]} at {site}: {rate} % of {of}, in validation at home {usual} %")
+    for site, value in misjudged(findings, condition).items():
+        wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
+    if not condition.partition.external or (not findings.numbers.of(*NUMBERS) and not any(outside.values())):
+        return None
+    more = f"; {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    detail = wrong[0] + more if wrong else ""
+    place = "operating-point" if points else "calibration"
+    return Light("Threshold and probabilities", "suspect" if wrong else "ok", detail or "as at home", place)
+
+
+def _classes(study: Study) -> tuple[str, str]:
+    """Return the positive and the negative class."""
+    positive = positive_class(study)
+    return study.dataset.classes[positive], study.dataset.classes[1 - positive]
+
+
+def described(study: Study) -> list[str]:
+    """Return the rule of the threshold and the positive class in sentences."""
+    positive = study.dataset.classes[positive_class(study)]
+    rule = study.threshold
+    if rule.value is not None:
+        chosen = f"The threshold is {rule.value:g} for every training and at every site, whatever the data."
+    else:
+        chosen = (
+            f"The threshold is {RULES[rule.rule].format(level=f'{rule.level:g}')}, among the validation samples of all "
+            "internal sites together. It was chosen at home, once for each training and inference, and carried to "
+            "every site unchanged; no test sample played a part."
+        )
+    lines = [
+        f"The positive class is {positive}: a sample is flagged if its probability reaches the threshold.",
+        chosen,
+        "Predictive values (PPV, NPV) hold for the prevalence beside them, and for no other.",
+    ]
+    if positive_class(study) != 1:
+        second = study.dataset.classes[1]
+        lines.append(f"Sensitivity and specificity in the table of all metrics take {second} as the positive class.")
+    return lines
+
+
+def _unchosen(findings: Findings, points: Points) -> list[str]:
+    """Return a sentence that names the inferences without a threshold."""
+    without = {key for (_, key, *_), point in points.items() if any(map(math.isnan, point.thresholds))}
+    names = [findings.name(key) for key in findings.keys if key in without]
+    if not names:
+        return []
+    return [
+        f"No threshold could be chosen for {', '.join(names)}: a training has no predictions of validation samples, "
+        "or they are of one class."
+    ]
+
+
+def _points_table(findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
+    """Return the rows of one condition: validation samples first, then each site."""
+    study = findings.plan.study
+    chosen = study.threshold.value is None
+    rows = []
+    for role, site in [(VALIDATION, ALL), *condition.sites()]:
+        for key in condition.inferences:
+            point = points.get((condition.id, key, role, site))
+            # runs without validation samples have no row for home
+            if point is not None and point.samples:
+                heads = [PageCell({ALL: AT_HOME}.get(site, site)), PageCell(role), PageCell(findings.name(key))]
+                if chosen:
+                    heads.append(PageCell(_thresholds(point)))
+                rows.append([*heads, *_row(point, study.prevalence)])
+    positive, negative = (short(name, LETTERS) for name in _classes(study))
+    counts = (f"{positive} flagged", f"{positive} missed", f"{negative} flagged", f"{negative} cleared")
+    values: tuple[str, ...] = ("Prevalence", "PPV", "NPV")
+    if study.prevalence is not None:
+        share = f"{100 * study.prevalence:g}\N{NO-BREAK SPACE}%"
+        values = (f"PPV at {share}", f"NPV at {share}")
+    threshold = ("Threshold",) if chosen else ()
+    header = (
+        "Site",
+        "Role",
+        "Inference",
+        *threshold,
+        unit.capitalize(),
+        *counts,
+        "Sensitivity",
+        "Specificity",
+        *values,
+    )
+    several = any(len(point.thresholds) > 1 for point in points.values())
+    return PageTable(_caption(findings, condition, unit, several), header, rows, 3)
+
+
+def _caption(findings: Findings, condition: Condition, unit: str, several: bool) -> str:
+    caption = f"{findings.full(condition)}. Samples of each class that are flagged or not, and rates (%)"
+    if several:
+        caption += ", means over trainings"
+    caption += (
+        f". Below, the 95% interval {resampled(len(condition.seeds), unit)}. In brackets the drift: points above or "
+        "below the validation samples. "
+    )
+    prevalence = findings.plan.study.prevalence
+    if prevalence is None:
+        return f"{caption}PPV and NPV are at the prevalence of the test samples beside them"
+    return (
+        f"{caption}PPV and NPV are those where {100 * prevalence:g}\N{NO-BREAK SPACE}% of samples are positive, from "
+        "both rates: below, at both lower bounds and at both upper bounds of these, which is wider than a 95% "
+        "interval. They hold if the rates do not change with the prevalence"
+    )
+
+
+def _row(point: Point, prevalence: float | None) -> list[PageCell]:
+    cells = [
+        PageCell(f"{point.patients:,}"),
+        *(PageCell(_count(point.counts[name])) for name in ("tp", "fn", "fp", "tn")),
+    ]
+    cells += [_drifted(point, name) for name in DRIFTS]
+    if prevalence is not None:
+        return [*cells, *map(_rate, predictive_values(point, prevalence))]
+    share = PageCell(number(point.rates["prevalence"].mean, metric_named(RATE)))
+    return [*cells, share, *(_rate(point.rates[name]) for name in ("ppv", "npv"))]
+
+
+def _count(n: float) -> str:
+    return DASH if math.isnan(n) else f"{n:,.1f}".removesuffix(".0")
+
+
+def _rate(value: Value) -> PageCell:
+    """Return a rate in percent with its interval."""
+    metric = metric_named(RATE)
+    return PageCell(number(value.mean, metric), bounds(value, metric))
+
+
+def _drifted(point: Point, name: str) -> PageCell:
+    """Return a rate with its interval, and its drift in brackets."""
+    rate = _rate(point.rates[name])
+    drift = point.drifts[name]
+    if math.isnan(drift):
+        return rate
+    return PageCell(f"{rate.text} ({number(drift, metric_named(RATE), sign=True)})", rate.below)
+
+
+def _thresholds(point: Point) -> str:
+    """Return the threshold, or the range over trainings."""
+    texts = sorted({_threshold(threshold) for threshold in point.thresholds})
+    return " to ".join(dict.fromkeys([texts[0], texts[-1]]))
+
+
+def _threshold(value: float) -> str:
+    if math.isnan(value):
+        return DASH
+    # no score satisfied the rule, so that nothing is flagged
+    if math.isinf(value):
+        return "none reached"
+    return f"{value:.3f}"

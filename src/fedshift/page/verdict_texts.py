@@ -1,0 +1,466 @@
+"""What a page says of each outcome of a verdict, one row of texts for each, and what its author may change next."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..core.spelling import plural
+from ..metrics import Metric
+from ..results.comparisons import FEWEST_TRAININGS
+from ..results.conditions import Condition
+from ..results.findings import Findings
+from ..results.values import Value, inner, listed, number
+from ..results.verdict import Reason, Recovery, Verdict, Word, incomparable
+from .phrases import HOSPITALS, Nouns, blind, change_interval, level, level_interval, over, points, signed, why_none
+
+SITES = 4
+"""The most sites that a sentence names."""
+
+
+class Text(NamedTuple):
+    """The texts of an outcome, with fields in braces for the numbers (see `Told`).
+
+    Attributes
+    ----------
+    word, tone : the word of the first screen, and whether it is good, bad or plain
+    sentence : what it means, below the word
+    came_out, concluded : what came out and what a reader may conclude, for a clinician, as the rest of a sentence
+    detail : the verdict as a sentence that follows the name of a condition
+    """
+
+    word: str
+    tone: str
+    sentence: str
+    came_out: str
+    concluded: str
+    detail: str = ""
+
+
+_FEW = "At the {places} that trained it, {home_is}, but too few {units} were tested to say how sure the result is."
+_FEWER = "you may not conclude whether it holds up in {these}: more {units} must be tested first."
+_ALIKE = (
+    "you may expect it to work about as well in {these} as at home, but this says nothing about other {others}{use}."
+)
+_HOLDS = "holds up at {outside}: the loss is {loss} ({change}), {limit} throughout."
+_LOSES = "loses {loss} at {outside} ({change}){recovery}."
+_LESS_WELL = "you may conclude that it works less well in {these} than at home, but not"
+
+TEXTS = {
+    "HOLDS": Text(
+        "Holds up",
+        "good",
+        "Outside it is at most {high} worse than at home; the margin is {margin}.",
+        "Outside, {its} was at most {high} worse than at home, even allowing for chance.",
+        _ALIKE,
+        _HOLDS,
+    ),
+    "HOLDS_WITH_A_LOSS": Text(
+        "Holds up",
+        "good",
+        "Outside it is at most {high} worse than at home; the margin is {margin}. That something is lost is sure.",
+        "Outside, {its} was {loss} worse than at home, and at most {high}, even allowing for chance.",
+        "you may expect it to work nearly as well in {these} as at home, with a small loss, but this says nothing "
+        "about other {others}{use}.",
+        _HOLDS,
+    ),
+    "HOLDS_WITHOUT_LOSS": Text(
+        "Holds up",
+        "good",
+        "Outside it is surely no worse than at home.",
+        "Outside, {its} was no worse than at home, even allowing for chance.",
+        _ALIKE,
+        _HOLDS,
+    ),
+    "LOSES": Text(
+        "Loses",
+        "bad",
+        "Outside {it} is {loss} worse than at home (at least {least}){size}.{any_loss}{worst}",
+        "Outside, {its} was {loss} worse than at home, and at least {low} of that are hardly chance.",
+        f"{_LESS_WELL} how it would do in any other {{other}}.",
+        _LOSES,
+    ),
+    "LOSES_OPEN": Text(
+        "Loses, how much is open",
+        "bad",
+        "Outside {it} is surely worse than at home, by {least} to {high}; the margin is {margin}.{worst}",
+        "Outside, {its} was {loss} worse than at home; that something is lost is hardly chance, how much is open.",
+        f"{_LESS_WELL} whether so much is lost that it matters, or how it would do in any other {{other}}.",
+        _LOSES,
+    ),
+    "NOT_COMPARABLE": Text(
+        "Cannot tell",
+        "plain",
+        "At {where} all test samples are of one class, so that the scores there and elsewhere differ in kind.",
+        "At the {places} that trained it, {home_is}; outside, all images of a {place} are of one class, and a score "
+        "there means something else.",
+        "you may not compare the scores at home with those outside, and conclude nothing.",
+        "cannot tell: {metric} compares classes, and at {everywhere} all test samples are of one class, or it is not "
+        "defined.",
+    ),
+    "BELOW_CHANCE": Text(
+        "Worse than guessing",
+        "bad",
+        "At {below} it does worse than a guess. Are the labels coded the other way round there?",
+        "At {below} its answers point the wrong way, and a guess would do better.",
+        "you may conclude nothing until somebody has checked how the labels are coded there.",
+        "cannot tell: it is worse than guessing at {below}. Are the labels coded the other way round there?",
+    ),
+    "HOME_FAILS": Text(
+        "Does not work at home",
+        "bad",
+        "At home its {gate} is {gate_home}; {blind} has {guess}.{hint}",
+        "Even at the {places} that trained it, its {gate} was {gate_home}, and {blind} would have reached {guess}.",
+        "you may conclude that it is of no more use at home than {blind}, and need not ask how it does elsewhere.",
+        "cannot tell: it does not work at home, where {gate} is {gate_home} ({above}).",
+    ),
+    "HOME_IN_DOUBT": Text(
+        "Not shown to work at home",
+        "plain",
+        "At home its {gate} is {gate_home}, which may be no better than {blind} ({guess} there).{hint}",
+        "Even at the {places} that trained it, its {gate} was {gate_home}, which may be no better than the {guess} of "
+        "{blind}.",
+        "you may not conclude that it is of more use than {blind}, at home or elsewhere.",
+        "cannot tell: it is not shown to work at home, where {gate} is {gate_home} ({above}).{more}",
+    ),
+    "WEAK_AT_HOME": Text(
+        "Weak at home, and as weak outside",
+        "plain",
+        "At home its {gate} is {gate_home}, hardly above the {guess} of {blind}; outside it loses at most {high}.",
+        "Even at the {places} that trained it, its {gate} was {gate_home}, hardly above the {guess} of {blind}, and "
+        "outside it was as weak.",
+        "you may conclude that it travels, but not that it is of much use anywhere.",
+        "is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is {loss} "
+        "({change}).",
+    ),
+    "HOME_WITHOUT_INTERVAL": Text(
+        "Cannot tell",
+        "plain",
+        "No interval can be given: {why_none}.",
+        _FEW,
+        _FEWER,
+        "cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
+    ),
+    "WITHOUT_INTERVAL": Text(
+        "Cannot tell",
+        "plain",
+        "No interval can be given: {why_none}.",
+        _FEW,
+        _FEWER,
+        "cannot tell: the loss outside is {signed_loss}, but no interval can be given ({why_none}).",
+    ),
+    "SITES_DISAGREE": Text(
+        "Depends on the {place}",
+        "plain",
+        "Outside it is surely worse at one {place} and surely better at another.",
+        "It did worse than at home in one {place} and better in another, and neither is chance.",
+        "you may read each {place} by itself, but conclude nothing from their mean, and nothing about other {others}.",
+        "cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {loss} says nothing of "
+        "either.",
+    ),
+    "SITE_FAILS": Text(
+        "Depends on the {place}",
+        "bad",
+        "At {worst_site} it is {worst_loss} worse than at home, surely more than the margin of {margin}; on average "
+        "over all {places} outside it is {signed_loss} worse.",
+        "At {worst_site} {its} was {worst_loss} worse than at home, which is hardly chance.",
+        "you may not expect it to work at {worst_site} as it does at home, whatever the mean over {places} says, and "
+        "conclude nothing about other {others}.",
+        "cannot tell from the mean: it loses {worst_loss} at {worst_site} ({worst_change}), surely more than the "
+        "margin of {margin}. The mean loss of {signed_loss} hides it.",
+    ),
+    "TOO_WIDE": Text(
+        "Cannot tell",
+        "plain",
+        "Outside it may be {high} worse than at home, or {or_better}.",
+        "Outside, {its} came out {loss} {side} than at home, but with other {units} or another training it may be "
+        "{high} worse, or {or_else}.",
+        "you may conclude neither that it holds up in {these} nor that it fails there, and nothing about other "
+        "{others}.",
+        "cannot tell: the loss outside is {signed_loss}, but its 95% interval ({signed} {over}) includes {zero}.{more}",
+    ),
+    "ALONE": Text(
+        "No common model",
+        "plain",
+        "Each {place} has its own model, which no other {place} can use.",
+        "There, {home_is}.",
+        "you may not conclude how any of these models would do in another {other}.",
+    ),
+    "NO_EXTERNAL_SITE": Text(
+        "No {place} outside",
+        "plain",
+        "All {places} of this study took part in the training.",
+        "There, {home_is}.",
+        "you may not conclude how it would do in a {other} that took no part.",
+    ),
+    "HOME_UNTESTED": Text(
+        "Nothing to compare with",
+        "plain",
+        "The {places} that trained keep no test images.",
+        "The {places} that trained it kept no images for a test, so that there is nothing to compare with.",
+        "you may read the scores outside as they are, but not conclude that anything was lost.",
+        "cannot tell: there are no test samples at home to compare with.",
+    ),
+    "NOT_SCORED": Text(
+        "No result yet",
+        "plain",
+        "No run of this study has been scored.",
+        _FEW,
+        _FEWER,
+    ),
+    "INCOMPLETE": Text(
+        "No result yet",
+        "plain",
+        "Runs or predictions are missing, so that {places} inside and outside cannot be compared yet.",
+        _FEW,
+        _FEWER,
+    ),
+}
+"""A row for each `outcome`."""
+
+
+def outcome(findings: Findings, condition: Condition, judged: Verdict) -> str:
+    """Return the name of the row of TEXTS that belongs to a verdict."""
+    loss = judged.loss
+    if judged.word is Word.HOLDS and round(loss.high, 3) <= 0:
+        return "HOLDS_WITHOUT_LOSS"
+    if judged.word is Word.HOLDS:
+        return "HOLDS_WITH_A_LOSS" if loss.low > 0 else "HOLDS"
+    if judged.word is Word.LOSES:
+        return "LOSES_OPEN" if judged.open else "LOSES"
+    name = judged.reason.name if judged.reason else "NOT_SCORED"
+    key = findings.level_inference(condition)
+    if name == "NOT_SCORED" and any(findings.scored(one, key) for one in findings.alike(condition)):
+        return "INCOMPLETE"
+    return name
+
+
+class Told:
+    """The texts of the verdict on a condition, in the nouns of the study."""
+
+    def __init__(self, findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns = HOSPITALS) -> None:
+        self.findings = findings
+        self.condition = condition
+        self.judged = judged
+        self.nouns = nouns
+        self.unit = nouns.units
+        self.text = TEXTS[outcome(findings, condition, judged)]
+        self.fields = self._numbers() | self._at_home() | self._places() | self._nouns()
+
+    def said(self, what: str) -> str:
+        """Return one text of the row (a field of `Text`), with its numbers."""
+        return str(getattr(self.text, what)).format_map(self.fields)
+
+    def _numbers(self) -> dict[str, str]:
+        """Return the loss with its interval, and the margin."""
+        findings, loss = self.findings, self.judged.loss
+        its = f"its {inner(findings.headline)}"
+        margin = points(findings.margin, findings) if findings.margin else "none"
+        low, high, mean = (points(abs(x), findings) for x in (loss.low, loss.high, loss.mean))
+        better = loss.mean < 0
+        needs = [self.unit if need == "patients" else need for need in self.judged.needs]
+        more = f" More {listed(needs)} would narrow the interval." if needs else ""
+        return {
+            "it": "it" if findings.headline.percent else its,
+            "its": its,
+            "metric": inner(findings.headline),
+            "loss": mean,
+            "signed_loss": points(loss.mean, findings),
+            "low": low,
+            "high": high,
+            "least": number(loss.low, findings.headline),
+            "margin": margin,
+            "size": f", {size}" if (size := magnitude(findings, self.judged)) else "",
+            "any_loss": "" if findings.margin else " There is no margin: any sure loss counts.",
+            "limit": f"under the margin of {margin}" if findings.margin else "below zero",
+            "zero": f"both no loss and {margin}, the margin" if findings.margin else "no loss",
+            "side": "better" if better else "worse",
+            "or_else": "clearly better" if better else "no worse at all",
+            "or_better": f"{low} better" if loss.low < 0 else "as good",
+            "change": change_interval(loss, findings, self.unit),
+            "signed": signed(loss, findings),
+            "over": over(loss, self.unit),
+            "more": more,
+            "recovery": self._recovery(),
+        }
+
+    def _at_home(self) -> dict[str, str]:
+        """Return the level at home, and what a model that knows nothing reaches."""
+        findings, above, metric = self.findings, self.judged.above, self.findings.gate
+        key = findings.level_inference(self.condition)
+        home = findings.effect("level", self.condition, key, "internal", across=findings.averaged, metric=metric.name)
+        sign = 1 if metric.higher_is_better else -1
+        moved = metric.name == findings.headline.name and self.judged.home.majority != self.judged.home.chance
+        who = "always giving the commonest class" if moved else "guessing"
+        hint = ""
+        if moved and metric.name == "accuracy":
+            hint = " Accuracy alone cannot say whether it has learnt anything: `metrics: [auc]` would."
+        own = level_interval(self.judged.home, findings, self.unit)
+        known = blind(self.judged.home, findings)
+        distance = interval_of(above, metric)
+        if metric.name == findings.headline.name:
+            distance = "; ".join(filter(None, (own, known, distance)))
+        return {
+            "home": level(self.judged.home.mean, findings.headline),
+            "home_is": f"its {inner(findings.headline)} was {level(self.judged.home.mean, findings.headline)}",
+            "gate": inner(metric),
+            "gate_home": level(home.mean, metric),
+            "guess": level(home.mean - sign * above.mean, metric),
+            "blind": who,
+            "above": distance,
+            "hint": hint,
+            "why_none": why_none(findings, self.condition, self.unit),
+        }
+
+    def _places(self) -> dict[str, str]:
+        """Return the sites that a text names."""
+        findings, judged = self.findings, self.judged
+        alone = incomparable(findings, self.condition)
+        these = self.nouns.each(judged.sites)
+        fields = {
+            "these": f"this {these}" if len(judged.sites) == 1 else f"these {plural(these)}",
+            "below": listed(list(judged.below)),
+            "where": listed(alone[:SITES]),
+            "everywhere": listed(alone),
+            "outside": external_sites(findings, self.condition),
+            "worst": "",
+            "loses_at": "",
+            "gains_at": "",
+        }
+        if judged.worst:
+            site = judged.worst[0]
+            value = judged.sites[site]
+            lost = points(value.mean, findings)
+            fields |= {"worst_site": site, "worst_loss": lost, "worst_change": self._change(value)}
+            fields["worst"] = f" At {site} it is {lost} worse, surely more than at the others."
+        if opposite := judged.opposite(findings.margin):
+            both = (judged.sites[site] for site in opposite)
+            fields["loses_at"], fields["gains_at"] = (
+                f"{points(abs(value.mean), findings)} at {site} ({self._change(value)})"
+                for site, value in zip(opposite, both, strict=True)
+            )
+        return fields
+
+    def _nouns(self) -> dict[str, str]:
+        """Return what sites are called, and what intervals resample."""
+        nouns = self.nouns
+        return {
+            "place": nouns.place,
+            "places": plural(nouns.place),
+            "other": nouns.other,
+            "others": plural(nouns.other),
+            "units": nouns.units,
+            "use": ", or about its use for patients" if nouns.medical else "",
+        }
+
+    def _change(self, value: Value) -> str:
+        return change_interval(value, self.findings, self.unit)
+
+    def _recovery(self) -> str:
+        """Return what an inference recovers of a loss."""
+        key = self.findings.compared_inference(self.condition)
+        if self.judged.recovery is None or key is None:
+            return ""
+        gain = self.findings.gain(self.condition, key, "external", across=self.findings.averaged)
+        amount, name = points(abs(gain.mean), self.findings), self.findings.name(key)
+        return {
+            Recovery.RECOVERS: f", and {name} recovers {amount}",
+            Recovery.WORSENS: f", and {name} loses another {amount}",
+            Recovery.IN_DOUBT: f", and it is not shown that {name} recovers any of it",
+        }[self.judged.recovery]
+
+
+def interval_of(above: Value, metric: Metric) -> str:
+    """Return the interval of what a model has above a guess."""
+    if math.isnan(above.low):
+        return "no interval"
+    return f"{number(above.low, metric, True)} to {number(above.high, metric, True)} above that of a guess"
+
+
+def magnitude(findings: Findings, judged: Verdict) -> str:
+    """Return how large an established loss is, against the margin or, without one, against what is above a guess."""
+    if judged.word is not Word.LOSES:
+        return ""
+    loss, home = judged.loss.mean, findings.better(judged.home)
+    if findings.margin:
+        return f"{loss / findings.margin:.1f} times the margin"
+    if home.mean > home.chance:
+        return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
+    return ""
+
+
+def external_sites(findings: Findings, condition: Condition) -> str:
+    """Return `its 2 external sites`: those at which the metric is defined."""
+    alike = findings.alike(condition)
+    sites = {site for member in alike for site in member.partition.external}
+    count = len(sites - set(findings.left_out("external", conditions=alike)))
+    return f"its {count} external sites" if count > 1 else "its single external site"
+
+
+UNEQUAL = 0.1
+"""Classes are unequal where the commonest one has so much more than an equal share."""
+FEWEST_SITES = 3
+"""With fewer internal sites, none of them can be kept out of the training."""
+
+
+def _folds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    """Return folds, which test every patient of an internal site once, where these leave the answer open."""
+    outside = findings.effect("level", condition, findings.level_inference(condition), "external")
+    fewer = not judged.home.patients > outside.patients
+    return "" if condition.partition.split.folds or not fewer else "partition: { split: { folds: 5 } }"
+
+
+def _seeds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    enough = len(condition.seeds) >= FEWEST_TRAININGS
+    return "" if enough else f"seeds: {json.dumps(list(range(FEWEST_TRAININGS)))}"
+
+
+def _weights(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    """Return the weights with which a rare class counts as much as a common one."""
+    equal = 1 / max(len(findings.plan.study.dataset.classes), 2)
+    key = findings.level_inference(condition)
+    most = [findings.value(condition, role, site, key, "accuracy").majority for role, site in condition.sites()]
+    unequal = any(share > equal + UNEQUAL for share in most)
+    weighed = condition.run.training.class_weights is not None
+    return "training: { class_weights: balanced }" if unequal and not weighed else ""
+
+
+def _rounds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    return f"training: {{ rounds: {2 * condition.run.training.rounds} }}" if late else ""
+
+
+def _outside(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    inside = condition.partition.internal
+    if len(inside) < FEWEST_SITES:
+        return ""
+    lists = (json.dumps(list(sites), ensure_ascii=False) for sites in (inside[:-1], inside[-1:]))
+    return "partition: {{ internal: {}, external: {} }}".format(*lists)
+
+
+def _tests(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    return "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"
+
+
+Step = Callable[[Findings, Condition, Verdict, bool], str]
+STEPS: dict[Reason, tuple[Step, ...]] = {
+    Reason.HOME_FAILS: (_weights, _rounds),
+    Reason.HOME_IN_DOUBT: (_weights, _rounds, _folds, _seeds),
+    Reason.HOME_WITHOUT_INTERVAL: (_folds,),
+    Reason.WITHOUT_INTERVAL: (_folds,),
+    Reason.WEAK_AT_HOME: (_weights, _rounds),
+    Reason.TOO_WIDE: (_seeds, _folds),
+    Reason.NO_EXTERNAL_SITE: (_outside,),
+    Reason.HOME_UNTESTED: (_tests,),
+}
+"""What may help for a reason, in the order in which it is tried. An answer that is not open needs none."""
+
+
+def next_step(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
+    """Return a line of YAML that may settle what is open; empty where no setting would.
+
+    `late` says that trainings may not have converged.
+    """
+    steps = STEPS.get(judged.reason, ()) if judged.reason else ()
+    return next(filter(None, (next_step(findings, condition, judged, late) for next_step in steps)), "")

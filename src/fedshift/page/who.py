@@ -1,0 +1,321 @@
+"""Who was in a study: patients of each class and column, and the flow diagram from images to splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from ..core.spelling import plural
+from ..core.units import SPACING
+from ..data.partition import Partition
+from ..datasets import SAMPLE_COLUMNS
+from ..figures._canvas import frame, short
+from ..results.study_results import StudyResults
+from ..results.values import DASH, listed
+from ..study.run import Run
+from .cohort import SPLITS, Cohort
+from .html import PageCell, PageTable, plain
+from .phrases import counted
+
+CLASSES = 4
+"""With more classes, a cell names the rarest alone."""
+COLUMNS = 6
+"""Further columns of the table of images that are shown."""
+VALUES = 3
+"""Values of a column that a cell names, the commonest ones."""
+
+
+@dataclass(frozen=True)
+class Who:
+    """One partition: its title, its flow as SVG, its table of sites, and that of further columns; None without any."""
+
+    title: str
+    picture: str
+    table: PageTable
+    further: PageTable | None
+
+
+def sections(results: StudyResults, people: Iterable[Cohort]) -> list[Who]:
+    """Return who was in each partition that has a cohort."""
+    runs = {run.partition_id: run for run in results.plan.runs.values()}
+    cards = dict(zip(results.plan.data, results.cards, strict=True))
+    return [_who(results, cohort, runs[cohort.partition_id], cards, n) for n, cohort in enumerate(people)]
+
+
+def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[str, Any]], number: int) -> Who:
+    samples = results.samples(run.data.id)
+    # A column of the user's table may have the name of one that the partition adds.
+    further = samples[["sample", *samples.columns.difference(cohort.assigned.columns, sort=False)]]
+    rows = cohort.assigned.merge(further, on="sample", how="left")
+    way = _flow(run.partition, samples, rows, cards[run.data.id], cohort.unit)
+    # Classes of masks are those of pixels: images have none.
+    classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
+    table = _with_events(cohort, rows, classes)
+    columns = _further(rows)
+    if number:
+        # a screen reader tells tables apart by their names
+        table = _named(table, cohort)
+        columns = columns and _named(columns, cohort)
+    return Who(cohort.title, flow_svg(f"flow-{number}", way), table, columns)
+
+
+def _named(table: PageTable, cohort: Cohort) -> PageTable:
+    """Return a table whose caption says which partition it is of."""
+    return replace(table, caption=f"{table.caption} ({cohort.title} held out)")
+
+
+def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any], unit: str) -> Flow:
+    """Return the way of images into the splits. Only reasons that follow from the records are named."""
+    unreadable = card.get("unreadable") or 0
+    left = samples[~samples["sample"].isin(rows["sample"])]
+    used = left["site"].isin([*partition.sources, *partition.external])
+    reasons = [
+        Reason("could not be read", unreadable),
+        Reason("of sites that take no part", int((~used).sum())),
+        Reason(_left_out_by(partition), int(used.sum())),
+    ]
+    sides = [
+        FlowSide(
+            title,
+            len(part),
+            _people(part, unit),
+            [
+                (site, [int((part.loc[part["site"] == site, "split"] == split).sum()) for split in splits])
+                for site in sites
+            ],
+            splits,
+        )
+        for title, role, sites, splits in (
+            ("At home", "internal", partition.internal, SPLITS),
+            ("Outside", "external", partition.external, ("test",)),
+        )
+        for part in [rows[rows["role"] == role]]
+        if sites
+    ]
+    left_out = [reason for reason in reasons if reason.images]
+    return Flow(len(samples) + unreadable, _people(samples, unit), left_out, sides)
+
+
+def _left_out_by(partition: Partition) -> str:
+    """Return the settings that leave out images of sites that take part."""
+    settings = {
+        "the cut to the smallest site": partition.truncate,
+        "the limit of images": partition.limit.train is not None or partition.limit.val is not None,
+        "parts of a cut that no client has": partition.cut is not None and partition.cut.clients < partition.cut.parts,
+    }
+    by = [words for words, there in settings.items() if there]
+    if by:
+        return f"left out by {listed(by)}"
+    return "otherwise left out"
+
+
+def _people(rows: pd.DataFrame, unit: str) -> str:
+    """Return the number of patients, or of what the study has in their place; empty where they are unknown."""
+    number = int(rows["patient"].nunique()) if "patient" in rows else 0
+    return counted(number, unit) if number else ""
+
+
+def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
+    """Return the table of a cohort with the patients, of each class if images have one, below the images of a split."""
+    table = plain(cohort.table)
+    unit = cohort.unit if cohort.patients else ""
+    units = plural(unit or "image")
+    filled = []
+    for cells in table.rows:
+        site, role = cells[0].text, cells[1].text
+        there = rows[(rows["site"] == site) & (rows["role"] == role)]
+        of_splits = [there[there["split"] == split] for split in SPLITS]
+        below = [_events(part, unit, classes) for part in of_splits]
+        splits = [replace(cell, below=text) for cell, text in zip(cells[-len(SPLITS) :], below, strict=True)]
+        filled.append([*cells[: -len(SPLITS)], *splits])
+    caption = table.caption
+    if classes:
+        caption += f"; below, {units} of each class"
+    elif cohort.patients:
+        caption += f"; below, {units}"
+    return replace(table, caption=caption, rows=filled)
+
+
+def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
+    """Return how many patients, or what the study calls them, have each class; samples if `unit` is empty."""
+    if rows.empty or "label" not in rows:
+        return ""
+    column = "patient" if unit else "sample"
+    people = counted(int(rows[column].nunique()), unit) if unit else ""
+    if not classes:
+        return people
+    counts = rows.groupby("label")[column].nunique().reindex(range(len(classes)), fill_value=0)
+    if len(classes) > CLASSES:
+        rare = int(counts.to_numpy().argmin())
+        texts = [f"fewest: {counts[rare]:,} {classes[rare]}"]
+    else:
+        texts = [f"{count:,} {name}" for name, count in zip(classes, counts, strict=True)]
+    return ": ".join(filter(None, [people, ", ".join(texts)]))
+
+
+def _further(rows: pd.DataFrame) -> PageTable | None:
+    """Return the values of further columns of the table of images at each site; None where it has no such column."""
+    usual = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
+    names = [str(name) for name in rows.columns if name not in usual and rows[name].notna().any()]
+    if not names:
+        return None
+    cells = []
+    for role in ("internal", "external"):
+        for site, part in rows[rows["role"] == role].groupby("site", sort=False):
+            shown = (PageCell(_values(part[name])) for name in names[:COLUMNS])
+            cells.append([PageCell(str(site)), PageCell(role), *shown])
+    caption = "Further columns of the table of images, by images of each site"
+    if len(names) > COLUMNS:
+        caption += f"; {len(names) - COLUMNS} more columns are left out"
+    return PageTable(caption, ("Site", "Role", *names[:COLUMNS]), cells, 2 + len(names))
+
+
+def _values(column: pd.Series) -> str:
+    """Return median and range of numbers, or the commonest values with their counts; and how many are not stated."""
+    stated = column.replace("", None).dropna()
+    if stated.empty:
+        return DASH
+    numbers = pd.to_numeric(stated, errors="coerce")
+    if is_numeric_dtype(numbers) and numbers.notna().all() and numbers.nunique() > CLASSES:
+        text = f"median {numbers.median():g} ({numbers.min():g} to {numbers.max():g})"
+    else:
+        counts = stated.astype(str).value_counts()
+        ordered = sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
+        text = ", ".join(f"{name} {count:,}" for name, count in ordered[:VALUES])
+        if len(ordered) > VALUES:
+            text += f", {len(ordered) - VALUES} others {sum(count for _, count in ordered[VALUES:]):,}"
+    missing = len(column) - len(stated)
+    if missing:
+        text += f"; not stated {missing:,}"
+    return text
+
+
+WIDTH = 360.0
+"""The width of the diagram, which fits a telephone: its letters have there the size that they are drawn in."""
+MOST = 24
+"""Sites of a side that are listed. The table has all."""
+_INSIDE, _GAP, _LINE, _PAD = 210.0, 8.0, 15.0, 8.0
+_LETTERS = 14
+"""Letters of a site's name."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Images that are left out, and why."""
+
+    words: str
+    images: int
+
+
+@dataclass(frozen=True)
+class FlowSide:
+    """The sites of a role: images, patients (empty where unknown), and the images of each split at each site."""
+
+    title: str
+    images: int
+    people: str
+    sites: list[tuple[str, list[int]]]
+    splits: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """What is listed: each site with the images of its splits."""
+        shown = [(short(site, _LETTERS), " / ".join(f"{n:,}" for n in counts)) for site, counts in self.sites[:MOST]]
+        more = len(self.sites) - MOST
+        if more > 0:
+            shown.append((f"{more} more sites", ""))
+        return shown
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Images and patients of the table (empty where they are unknown), what is left out of it, and where others go."""
+
+    images: int
+    people: str
+    left_out: list[Reason]
+    sides: list[FlowSide]
+
+
+def flow_in_words(flow: Flow) -> str:
+    """Return the diagram in words, for readers who cannot see it."""
+    parts = [f"Flow of images. Table: {', '.join(_totals(flow))}."]
+    parts.append(f"Left out: {', '.join(f'{r.images:,} {r.words}' for r in flow.left_out) or 'none'}.")
+    for side in flow.sides:
+        sites = "; ".join(
+            f"{site} {', '.join(f'{split} {n:,}' for split, n in zip(side.splits, counts, strict=True))}"
+            for site, counts in side.sites
+        )
+        parts.append(f"{side.title}: {', '.join(_totals(side))} ({sites}).")
+    return " ".join(parts)
+
+
+def flow_svg(name: str, flow: Flow) -> str:
+    """Return the diagram; `name` makes its ids unique."""
+    body = list(_box(0, 0, WIDTH, ["Table of images", ", ".join(_totals(flow))]))
+    top = 2 * _LINE + _PAD
+    reasons = [f"{reason.images:,} {reason.words}" for reason in flow.left_out]
+    lines = ["Left out", *(short(text, 46) for text in reasons or ["none"])]
+    body += _arrow(_INSIDE / 2 - 20, top, top + len(lines) * _LINE + 4 * _PAD)
+    body += _arrow_right(_INSIDE / 2 - 20, top + _PAD + _LINE, _INSIDE / 2 + 4)
+    body += _box(_INSIDE / 2 + 4, top + _PAD, WIDTH - _INSIDE / 2 - 4, lines, dashed=True)
+    top += len(lines) * _LINE + 4 * _PAD
+    heights = []
+    x = 0.0
+    for n, side in enumerate(flow.sides):
+        width = WIDTH
+        if len(flow.sides) > 1:
+            width = (_INSIDE, WIDTH - _INSIDE - _GAP)[n]
+        heads = [side.title, *_totals(side), f"{' / '.join(side.splits)} images"]
+        body += _box(x, top, width, heads, side.lines)
+        heights.append((len(heads) + len(side.lines)) * _LINE + _PAD)
+        x += width + _GAP
+    return frame(name, flow_in_words(flow), (WIDTH, top + max(heights, default=0.0) + 2), "\n".join(body))
+
+
+def _totals(part: Flow | FlowSide) -> list[str]:
+    """Return the numbers of images and of patients, where these are known."""
+    return [*filter(None, (counted(part.images, "image"), part.people))]
+
+
+def _box(
+    x: float, y: float, width: float, heads: list[str], lines: Sequence[tuple[str, str]] = (), dashed: bool = False
+) -> Iterator[str]:
+    """Yield a box with lines of text at its left, the first of them bold, and then with pairs at both sides."""
+    height = (len(heads) + len(lines)) * _LINE + _PAD
+    dashes = ' stroke-dasharray="4 3"' if dashed else ""
+    yield (
+        f'<rect x="{x + 0.5:g}" y="{y + 0.5:g}" width="{width - 1:g}" height="{height:g}" rx="4" fill="none" '
+        f'stroke="currentColor" stroke-opacity="0.5"{dashes}/>'
+    )
+    for n, text in enumerate(heads):
+        weight = ' font-weight="600"' if n == 0 else ""
+        yield _text(x + _PAD, y + (n + 1) * _LINE, text, weight)
+    for n, (left, right) in enumerate(lines, len(heads)):
+        yield _text(x + _PAD, y + (n + 1) * _LINE, left)
+        yield _text(x + width - _PAD, y + (n + 1) * _LINE, right, ' text-anchor="end"')
+
+
+def _text(x: float, y: float, text: str, look: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="10.5" fill="currentColor"{look}>{escape(text)}</text>'
+
+
+def _arrow(x: float, top: float, bottom: float) -> Iterator[str]:
+    """Yield an arrow that points down."""
+    yield (
+        f'<path d="M{x:g} {top:g}V{bottom - 1:g}m-3 -5l3 5l3 -5" fill="none" stroke="currentColor" '
+        'stroke-opacity="0.7"/>'
+    )
+
+
+def _arrow_right(left: float, y: float, right: float) -> Iterator[str]:
+    """Yield an arrow that points to the right."""
+    yield (
+        f'<path d="M{left:g} {y:g}H{right - 1:g}m-5 -3l5 3l-5 3" fill="none" stroke="currentColor" '
+        'stroke-opacity="0.7"/>'
+    )

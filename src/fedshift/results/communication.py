@@ -1,0 +1,246 @@
+"""The communication ledger of a study: the traffic of each condition, in the units and shares that papers print."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import UserError
+from ..core.units import FLOAT_BYTES, GBIT, GIB, MIB
+from ..data.prepared import read_partition
+from ..io.paths import Paths
+from ..io.tables import write_table
+from ..study.plan import Plan
+from ..study.run import Run
+from ..transforms import shape_after
+from .conditions import Condition, conditions, several
+from .traffic import EqualRounds, Forecast, forecast
+from .values import DASH, Table
+
+Shape = tuple[int, ...]
+
+
+class SampleCounts:
+    """Counts of images in a project folder. Each file is read once."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._samples: Callable[[str], Counter[tuple[str, str]]] = functools.cache(
+            lambda p: _samples(paths.partition(p))
+        )
+        self._shape: Callable[[str], Shape] = functools.cache(lambda d: _shape(paths.data_files(d).images))
+
+    def shape(self, run: Run) -> Shape:
+        """Return the shape of the network's input: (channels, height, width) or (features,); () where unknown."""
+        return shape_after(run.transforms, run.data.dataset.shape or self._shape(run.data.id))
+
+    def training(self, run: Run) -> dict[str, int]:
+        """Return the number of training images of each internal site; empty where unknown."""
+        samples = self._samples(run.partition_id)
+        if samples:
+            return {site: samples[site, "train"] for site in run.partition.internal}
+        return {}
+
+
+def _samples(partition: Path) -> Counter[tuple[str, str]]:
+    """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
+    try:
+        table = read_partition(partition) if partition.exists() else {"site": (), "split": ()}
+    except UserError:
+        return Counter()
+    return Counter(zip(table["site"], table["split"], strict=True))
+
+
+def _shape(images: Path) -> Shape:
+    """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
+    try:
+        *space, channels = np.load(images, mmap_mode="r").shape[1:]
+    except (OSError, ValueError, EOFError):  # the last for an empty file
+        return ()
+    return channels, *space
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A condition of the study, and the traffic of one of its runs."""
+
+    title: str
+    run: Run
+    traffic: Forecast
+
+
+def tables(plan: Plan, paths: Paths) -> list[Table]:
+    """Return the tables of one round, of all rounds and, if the model has any, without its running statistics.
+
+    Traffic is measured with random images of the right shape. Neither the data nor a trained run is needed, unless
+    only the prepared data have the shape. Raises UserError where the shape is not known.
+    """
+    members = conditions(plan).values()
+    counts = SampleCounts(paths)
+    entries = [_entry(one, counts, one.full_title(several(members))) for one in members]
+    out = [_round(entries), _total(entries, statistics=True)]
+    if any(phase.statistics for entry in entries for phase in entry.traffic.phases):
+        out.append(_total(entries, statistics=False))
+    return out
+
+
+def write(plan: Plan, paths: Paths) -> Path:
+    """Write ledger.csv and return its path. Columns: run (the first of its condition), statistics, quantity, value.
+
+    Quantities have the names and units of the published tables. `statistics` tells whether the model's running
+    statistics count. Totals with statistics, and their shares of extra bits, are computed from the MB of a round,
+    rounded to four decimals.
+    """
+    rows = []
+    counts = SampleCounts(paths)
+    for condition in conditions(plan).values():
+        traffic = _entry(condition, counts, "").traffic
+        run = condition.run.id
+        for statistics in (True, False):
+            for quantity, value in _quantities(traffic, statistics):
+                rows.append((run, statistics, quantity, value))
+    out = paths.study_files(plan.name).ledger
+    write_table(out, pd.DataFrame(rows, columns=["run", "statistics", "quantity", "value"]))
+    return out
+
+
+def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, float]]:
+    first = traffic.phases[0]
+    sent = traffic.bytes(broadcast=True, statistics=statistics)
+    if not sent:
+        return
+    yield "exchanged_MB_per_iteration", FLOAT_BYTES * first.floats(broadcast=True, statistics=statistics) / MIB
+    yield "extra_rounds_percent", 100 * (1 - traffic.rounds / traffic.messages)
+    total, share = (
+        _from_rounded(traffic) if statistics else (sent / GIB, 100 * traffic.extra_bytes(broadcast=True) / sent)
+    )
+    yield "exchanged_GB_total", float(total)
+    yield "extra_bits_percent", float(share)
+    yield "exchanged_total_as_printed_GB", sent / GBIT
+
+
+def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
+    run = condition.run
+    shape = counts.shape(run)
+    if not shape:
+        raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")
+    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes), counts.training(run)))
+
+
+def _rows(entries: list[_Entry], cells: Callable[[_Entry, EqualRounds], Iterator[str]]) -> Iterator[tuple[str, ...]]:
+    for entry in entries:
+        first = 1
+        for phase in entry.traffic.phases:
+            last = first + phase.rounds - 1
+            numbers = f"{first}-{last}" if last > first else str(first)
+            if phase.rounds == entry.traffic.rounds:
+                numbers = "all"
+            yield entry.title, numbers, *cells(entry, phase)
+            first = last + 1
+
+
+def _round(entries: list[_Entry]) -> Table:
+    """Return the table of one round: a row for each condition and kind of round."""
+    plain = [e for e in entries if e.run.algorithm.name == "fedavg" and e.traffic.phases[0].down]
+
+    def cells(entry: _Entry, phase: EqualRounds) -> Iterator[str]:
+        broadcast, unicast = (FLOAT_BYTES * phase.floats(broadcast=b) / MIB for b in (True, False))
+        yield f"{phase.clients}"
+        yield f"{phase.down:,}"
+        yield f"{phase.up:,}"
+        yield f"{phase.messages}"
+        yield f"{broadcast:.4f}"
+        yield f"{unicast:.4f}"
+        for other in plain:
+            base = FLOAT_BYTES * other.traffic.phases[0].floats(broadcast=True) / MIB
+            yield f"{100 * (broadcast / base - 1):+.2f}".replace("-0.00", "+0.00")
+
+    rows = [*_before(entries, len(plain)), *_rows(entries, cells)]
+    over = tuple(f"% over {e.title}" for e in plain)
+    header = ("Condition", "Rounds", "Clients", "Floats down", "Floats up", "Messages", "MB, broadcast", "MB, unicast")
+    caption = (
+        "One round. Floats are those of one client. Messages are those in one direction that clients wait for. "
+        "MB is 2^20 bytes of 4-byte floats, of all clients together; what the server sends counts once (broadcast) or "
+        "for each client (unicast)"
+    )
+    if len(rows) > sum(len(entry.traffic.phases) for entry in entries):
+        caption += ". What clients exchange once has its own row: before round 1, a mean over clients"
+    return Table(caption, (*header, *over), tuple(rows), 2)
+
+
+def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
+    """Yield a row of the table of one round for each condition whose clients exchange something before round 1."""
+    for entry in entries:
+        if sent := entry.traffic.beforehand.up:
+            before = entry.traffic.beforehand
+            run = entry.run
+            clients = run.algorithm.collaboration.count(len(run.partition.internal))
+            mb = [f"{FLOAT_BYTES * before.floats(broadcast=b) / MIB:.4f}" for b in (True, False)]
+            floats = [f"{round(total / clients):,}" for total in (before.down, sent)]
+            yield entry.title, "before 1", f"{clients}", *floats, f"{before.messages}", *mb, *[DASH] * others
+
+
+def _total(entries: list[_Entry], statistics: bool) -> Table:
+    """Return the table of all rounds: a row for each condition.
+
+    With statistics there are two more columns, computed from a round's MB after rounding, as FedTAN does.
+    """
+    rows = []
+    for entry in entries:
+        traffic = entry.traffic
+        sent = traffic.bytes(broadcast=True, statistics=statistics)
+        extra = traffic.extra_bytes(broadcast=True)
+        rows.append(
+            (
+                entry.title,
+                f"{traffic.rounds:,}",
+                f"{traffic.messages:,}",
+                f"{100 * (1 - traffic.rounds / traffic.messages):.2f}" if traffic.messages else DASH,
+                f"{100 * extra / sent:.4f}" if sent else DASH,
+                f"{sent / GIB:.4f}",
+                f"{sent / GBIT:.4f}",
+                f"{traffic.bytes(broadcast=False, statistics=statistics) / GIB:.4f}",
+                *(_from_rounded(traffic) if statistics else ()),
+            )
+        )
+    header = ("Condition", "Rounds", "Messages", "% extra messages", "% extra", "GB", "Gbit", "GB, unicast")
+    counted = ", without the model's running statistics"
+    if statistics:
+        counted = ""
+    caption = (
+        f"All rounds{counted}, with broadcast except in the column GB, unicast. Extra is what the algorithm sends in "
+        "addition to the model, in percent of all traffic. GB is 2^30 bytes, Gbit 2^30 bits"
+    )
+    if not statistics:
+        return Table(caption, header, tuple(rows), 1)
+    rounded = ("GB of rounded MB", "% extra of rounded MB")
+    caption += ". The last two columns are computed from a round's MB, rounded to four decimals"
+    return Table(caption, (*header, *rounded), tuple(rows), 1)
+
+
+def _from_rounded(traffic: Forecast) -> Iterator[str]:
+    """Yield GB and the extra share in percent, computed from the MB of each round, rounded to four decimals.
+
+    What is exchanged before the first round is rounded in the same way, and is all extra.
+    """
+
+    def mb(floats: int) -> Decimal:
+        return _rounded(Decimal(FLOAT_BYTES * floats) / MIB)
+
+    sent = extra = mb(traffic.beforehand.floats(broadcast=True))
+    for phase in traffic.phases:
+        a_round = phase.floats(broadcast=True)
+        sent += phase.rounds * mb(a_round)
+        extra += phase.rounds * (mb(a_round) - mb(a_round - phase.extra_floats(broadcast=True)))
+    yield str(_rounded(sent / 1024))
+    yield str(_rounded(100 * extra / sent)) if sent else DASH
+
+
+def _rounded(x: Decimal) -> Decimal:
+    return x.quantize(Decimal("0.0001"), ROUND_HALF_UP)

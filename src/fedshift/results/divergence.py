@@ -1,0 +1,143 @@
+"""Divergence of features between internal and external sites, under each inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core import registry
+from ..inferences import Inference
+from ..io.paths import Paths
+from ..io.tables import write_table
+from ..jobs.features import SiteFeatures, features
+from ..study.plan import Plan
+from . import effects, study_results
+from .conditions import CONDITION, Condition
+from .names import IDS, Names
+from .predictions import INFERENCE, Clusters, clusters
+
+EACH = 200
+"""The most images of a site, and of all internal sites together."""
+FOLDS = 5
+HOME = "internal"
+"""Key of the features of internal sites, whose network predicts as trained."""
+COLUMNS = [*IDS, *CONDITION, "role", "site", *INFERENCE, "run", "seed"]
+COLUMNS += ["n", "n_internal", "features", "a_distance", "mmd"]
+
+
+def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
+    """Write divergence.csv of a study and return its path.
+
+    A row compares the test images of a site with those of the internal sites together, in what the last layer of the
+    network sees: an external site under each inference without labels; and, as a yardstick, each internal site with the
+    other internal sites. Internal images are predicted as by `source`; where there are no test images at home, they are
+    those of validation. `a_distance` is the proxy A-distance (see
+    `a_distance`) and `mmd` the squared maximum mean discrepancy (see `mmd`). Runs that are not trained are left out.
+    """
+    names = Names(plan)
+    samples = study_results.load(plan, paths).samples
+    rows: list[dict[str, Any]] = []
+    for condition in names.conditions.values():
+        patients = clusters(samples, condition.run.data.id)
+        for name, run in condition.runs.items():
+            files = paths.run_files(name)
+            if files.manifest.exists():
+                seen = list(features(files.folder, _asked(plan, condition), paths, EACH, threads))
+                about = {"condition_id": condition.id, "run": name, "seed": run.seed}
+                rows += [about | row for row in _rows(seen, patients, effects.plain(plan) or condition.inferences[0])]
+    known_columns = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
+    table = names.described(pd.DataFrame(rows, columns=known_columns))[COLUMNS]
+    out = paths.study_files(plan.name).divergence
+    write_table(out, table)
+    return out
+
+
+def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple[str, ...]]]:
+    """Return the inferences whose features are compared, each with the sites that it sees."""
+    sites = tuple(site for site in condition.partition.external if site in condition.run.tested)
+    unlabelled = [key for key in condition.inferences if not plan.inferences[key].uses_labels]
+    asked = {key: (plan.inferences[key], sites) for key in unlabelled}
+    return {HOME: (registry.build("inference", "source"), tuple(condition.partition.internal))} | asked
+
+
+def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one run, from the features of its sites; those of internal sites have the baseline's id."""
+    home = [part for part in seen if part.inference == HOME]
+    for part in seen:
+        inside = [internal for internal in home if internal.site != part.site]
+        if not inside:
+            continue
+        x, of_x = part.values, _groups([part], known)
+        few = [_first(internal, -(-EACH // len(inside))) for internal in inside]
+        y, of_y = np.concatenate([internal.values for internal in few]), _groups(few, known)
+        about: dict[str, Any] = {"inference_id": part.inference, "role": "external", "site": part.site}
+        if part.inference == HOME:
+            about |= {"inference_id": baseline, "role": "internal"}
+        about |= {"n": len(x), "n_internal": len(y), "features": x.shape[1]}
+        yield about | {"a_distance": a_distance(x, y, of_x, of_y), "mmd": mmd(x, y)}
+
+
+def _first(part: SiteFeatures, most: int) -> SiteFeatures:
+    """Return the features of at most so many images."""
+    return part._replace(samples=part.samples[:most], values=part.values[:most])
+
+
+def _groups(parts: Sequence[SiteFeatures], known: Clusters) -> np.ndarray:
+    """Return the patient, or the source image, of each image of some sites (n,), as text."""
+    numbers = [
+        f"{known.group(part.site)} {number}" for part in parts for number in known.of(pd.Index(part.samples), part.site)
+    ]
+    return np.array(numbers)
+
+
+def a_distance(x: np.ndarray, y: np.ndarray, of_x: np.ndarray, of_y: np.ndarray) -> float:
+    """Return the proxy A-distance 2 (1 - 2 err) of features x (n, d) and y (m, d): about 0 if alike, 2 if apart.
+
+    `err` is the mean of the two error rates of a linear classifier (logistic regression on standardised features) that
+    tells x from y, by cross-validation in which no patient (`of_x`, `of_y`) is on both sides. Below 0 it did worse than
+    guessing, which chance allows. NaN where one side has a single patient. Ben-David et al., Analysis of
+    representations for domain adaptation, NIPS 2006.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = min(FOLDS, len(np.unique(of_x)), len(np.unique(of_y)))
+    if folds < 2:
+        return float("nan")
+    values, group = np.concatenate([x, y]), np.concatenate([of_x, of_y])
+    side = np.repeat([0, 1], [len(x), len(y)])
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, class_weight="balanced", max_iter=1000))
+    parts = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
+    if any(len(np.unique(side[train])) < 2 for train, _ in parts.split(values, side, group)):
+        return float("nan")
+    wrong = cross_val_predict(model, values, side, groups=group, cv=parts) != side
+    error = (wrong[side == 0].mean() + wrong[side == 1].mean()) / 2
+    return float(2 * (1 - 2 * error))
+
+
+def mmd(x: np.ndarray, y: np.ndarray) -> float:
+    """Return the unbiased squared maximum mean discrepancy of features x (n, d) and y (m, d).
+
+    The kernel is exp(-|a - b|^2 / (2 s^2)), where s is the median distance of all pairs of the n + m images. Its mean
+    over draws is 0 if both distributions are equal, so that it can be negative. NaN for fewer than two images a side.
+    Gretton et al., A kernel two-sample test, JMLR 2012, lemma 6.
+    """
+    if min(len(x), len(y)) < 2:
+        return float("nan")
+    values = np.concatenate([x, y])
+    lengths = (values**2).sum(axis=1)
+    squares = np.maximum(lengths[:, None] + lengths - 2 * values @ values.T, 0)
+    # The median of squares of an even number of pairs is another one than the square of the median.
+    width = float(np.median(np.sqrt(squares[np.triu_indices(len(values), 1)])))
+    if width == 0:
+        return 0.0 if not squares.any() else float("nan")
+    kernel = np.exp(-squares / (2 * width**2))
+    n, m = len(x), len(y)
+    within = [(part.sum() - len(part)) / (len(part) * (len(part) - 1)) for part in (kernel[:n, :n], kernel[n:, n:])]
+    return float(sum(within) - 2 * kernel[:n, n:].sum() / (n * m))

@@ -1,0 +1,373 @@
+"""The estimates of a study: levels, gaps between sites, and gains of an inference over the baseline: effects.csv."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..metrics import Metric
+from ..study.plan import Plan
+from ..study.published import BASELINE
+from . import estimates, folds, reference, score
+from .conditions import ALL, CONDITION, Condition, several
+from .estimates import Estimate
+from .names import IDS, LEVELS, Names
+from .numbers import Numbers, Row, row
+from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
+
+COLUMNS = [
+    *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
+    *("mean", "std", "seeds", "patients", "rarer", "low", "high", "low_patients", "high_patients"),
+    *("p_margin", "p_worse", *INFERENCE),
+]
+QUANTITIES = ("level", "level_of_all", "above_guess", "gap", "loss", "gain")
+MARGIN = 0.05
+"""The margin of a study that declares none, for metrics in percent."""
+UNMOVED = ("auc", "balanced_accuracy")
+"""Metrics whose level of chance does not depend on the shares of classes."""
+Where = tuple[str, str, str, str]
+"""Partition, role, site and metric."""
+Level = tuple[str, str, str, str, str]
+"""The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
+_PLACE = ["role", "site", "metric"]
+
+
+def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[Where]:
+    """Return where a metric has no value in any run of a partition.
+
+    `scores` has the columns condition_id, role, site, metric and value.
+    """
+    partition = scores["condition_id"].map({key: condition.run.partition_id for key, condition in conditions.items()})
+    counts = scores.groupby([partition, *_PLACE], sort=False)["value"].count()
+    return set(counts.index[counts == 0])
+
+
+def of_one_class(conditions: Mapping[str, Condition], reference: pd.DataFrame) -> set[Where]:
+    """Return where all test samples have one class, so that always giving it is perfect: a metric has another meaning.
+
+    `reference` has the columns condition_id, role, site, metric, chance and majority.
+    """
+    single = reference[(reference["majority"] == 1) & (reference["chance"] < 1)]
+    partitions = single["condition_id"].map({key: one.run.partition_id for key, one in conditions.items()})
+    return set(zip(partitions, *(single[name] for name in _PLACE), strict=True))
+
+
+def plain(plan: Plan) -> str | None:
+    """Return the id of the baseline inference: training statistics, and no labels of the site. None without one."""
+    return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
+
+
+def margin(plan: Plan, metric: Metric) -> float:
+    """Return the largest loss outside that counts as holding up; 0 where there is none."""
+    if plan.study.margin is not None and metric.name == plan.study.headline:
+        return plan.study.margin
+    return MARGIN if metric.percent else 0.0
+
+
+def gate(plan: Plan) -> Metric:
+    """Return the metric by which a study judges whether a model has learnt anything.
+
+    It is one that prevalence does not move, where the study has one, and else the headline metric.
+    """
+    measured = {metric.name: metric for metric in score.metrics(plan)}
+    names = (name for name in (plan.study.headline, *UNMOVED) if name in UNMOVED and name in measured)
+    return measured[next(names, plan.study.headline)]
+
+
+def reported(plan: Plan, condition: Condition) -> str:
+    """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
+    unlabelled = [k for k in condition.inferences if not plan.inferences[k].uses_labels]
+    baseline = plain(plan)
+    if baseline in unlabelled:
+        return baseline
+    return (unlabelled or condition.inferences)[0]
+
+
+def compared(plan: Plan, condition: Condition) -> str | None:
+    """Return the inference compared with the baseline: the first of another kind that needs no labels.
+
+    The baseline with another client's network adapts nothing, and is none.
+    """
+    inferences = {key: plan.inferences[key] for key in condition.inferences}
+    others = (key for key, inference in inferences.items() if not inference.uses_labels)
+    return next((key for key in others if inferences[key].name != BASELINE), None)
+
+
+class Estimates:
+    """The estimates of a study, each by the ids of condition and inference, role, site and metric.
+
+    Sites at which a metric is not defined count in no mean. Where there are several partitions, the mean over them has
+    the family of a condition as its id.
+
+    Parameters
+    ----------
+    scores : the rows of scores.csv, with the columns LEVELS, seed and value
+    """
+
+    def __init__(self, names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples) -> None:
+        self.names = names
+        self.predicted = predicted
+        self.scores = scores
+        self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
+        self.left_out = undefined(names.conditions, scores)
+        self.left_out |= of_one_class(names.conditions, reference.table(predicted, samples).reset_index())
+        # Data of one source, prepared in several ways, show the same patients, who count once.
+        sources = {data.source: clusters(samples, id_) for id_, data in reversed(names.plan.data.items())}
+        self.clusters: Mapping[str, Clusters] = {id_: sources[data.source] for id_, data in names.plan.data.items()}
+
+    @functools.cached_property
+    def sites(self) -> dict[Level, Estimate]:
+        """The score of each condition, site, inference and metric, in the order of scores.csv."""
+        influences = self._influences()
+        scored: dict[Level, list[tuple[int, float]]] = defaultdict(list)
+        columns = (self.scores[name].tolist() for name in (*LEVELS, "seed", "value"))
+        for id_, role, site, inference, metric, seed, value in zip(*columns, strict=True):
+            of_level = scored[id_, role, site, inference, metric]
+            if not math.isnan(value):
+                of_level.append((seed, value))
+        found: dict[Level, Estimate] = {}
+        for level, values in scored.items():
+            # Sorted, so that trainings of one seed stand in one place in every estimate that is combined with this one.
+            trainings = [
+                influences.get((*level, seed), Estimate(np.array([value]), (seed,))) for seed, value in sorted(values)
+            ]
+            found[level] = estimates.over_trainings(trainings) if trainings else estimates.NOTHING
+        return found
+
+    def _influences(self) -> dict[tuple[Any, ...], Estimate]:
+        """Return the estimates of single trainings whose predictions are there, by LEVELS and seed."""
+        found = {}
+        values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
+        folded = [one for one in self.names.conditions.values() if one.folded]
+        for whole in folds.wholes(folded, self.predicted):
+            people = self.clusters[whole.condition.run.data.id]
+            for metric in self.metrics.values():
+                found[(*whole.level, metric.name, whole.seed)] = whole.estimate(metric, people)
+        unfolded = [run for one in self.names.conditions.values() if not one.folded for run in one.runs.values()]
+        for run, inference in self.predicted.every(unfolded):
+            people = self.clusters[run.data.id]
+            for part in self.predicted.parts(run, inference):
+                cluster = people.of(part.samples, part.site)
+                group = people.group(part.site)
+                for metric in self.metrics.values():
+                    key = (run.condition, part.role, part.site, inference, metric.name, run.seed)
+                    influence = metric.influence(part.label, part.probability)
+                    if influence is not None and key in values:
+                        found[key] = estimates.single(values[key], influence, cluster, group, run.seed, metric.scale)
+        return found
+
+    @functools.cached_property
+    def small(self) -> set[Where]:
+        """Where too few patients are tested for an interval, though other sites of that role have enough."""
+        enough: dict[Where, bool] = {}
+        for (id_, role, site, _, name), estimate in self.sites.items():
+            place = self._partition(id_), role, site, name
+            if self.metrics[name].has_interval and place not in self.left_out and estimate.parts:
+                enough[place] = enough.get(place, True) and estimate.fewest >= estimates.FEWEST
+        there = {(partition, role, name) for (partition, role, _, name), known in enough.items() if known}
+        return {place for place, known in enough.items() if not known and (place[0], place[1], place[3]) in there}
+
+    def counts(self, partition: str, role: str, site: str, metric: str) -> bool:
+        """Return whether the score at a site counts in the mean over the sites of its role."""
+        place = partition, role, site, metric
+        return place not in self.left_out and place not in self.small
+
+    @functools.cached_property
+    def levels(self) -> dict[Level, Estimate]:
+        """The means over the sites of each role, each site counted once, then the means of these over partitions."""
+        return self._averaged(self.sites)
+
+    @functools.cached_property
+    def above_guess(self) -> dict[Level, Estimate]:
+        """By how much the metric of `gate` is better at home than a guess, and than the commonest class, at each site.
+
+        Both are paired: the commonest class is that of the tested patients, and changes with them.
+        """
+        metric = gate(self.names.plan)
+        sign = 1.0 if metric.higher_is_better else -1.0
+        found = {}
+        for condition in self.names.conditions.values():
+            classes = len(condition.run.data.dataset.classes)
+            inference = reported(self.names.plan, condition)
+            for site in condition.partition.internal if condition.tests_inside else ():
+                level = condition.id, "internal", site, inference, metric.name
+                if level in self.sites and not math.isnan(metric.chance(np.full(classes, 1 / classes))):
+                    difference = estimates.minus(self.sites[level], self._blind(condition, site, metric, classes))
+                    found[level] = estimates.times(difference, sign)
+        return self._averaged(found)
+
+    def _blind(self, condition: Condition, site: str, metric: Metric, classes: int) -> Estimate:
+        """Return what a model reaches that gives the shares of the classes at a site for every sample of it."""
+        if metric.name in UNMOVED:
+            return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
+        people = self.clusters[condition.run.data.id]
+        inference = reported(self.names.plan, condition)
+        first = next(w for w in folds.wholes([condition], self.predicted) if w.level[2:] == (site, inference))
+        label = np.concatenate([part.label for part in first.parts])
+        shares = np.bincount(label, minlength=classes) / len(label)
+        parts = [part._replace(probability=np.tile(shares, (len(part.label), 1))) for part in first.parts]
+        return folds.estimate(metric, parts, people)
+
+    @functools.cached_property
+    def everywhere(self) -> dict[Level, Estimate]:
+        """The means over all sites of a role where some of them are left out for having too few patients."""
+        partial = {(partition, role, metric) for partition, role, _, metric in self.small}
+        chosen = {
+            level: estimate
+            for level, estimate in self.sites.items()
+            if (self._partition(level[0]), level[1], level[-1]) in partial
+        }
+        return self._by_role(chosen, self.left_out)
+
+    def _by_role(self, at_sites: Mapping[Level, Estimate], without: set[Where]) -> dict[Level, Estimate]:
+        """Return the means over the sites of each role, without some of them."""
+        sites: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in at_sites.items():
+            if (self._partition(id_), role, site, metric) not in without:
+                sites[id_, role, ALL, inference, metric].append(estimate)
+        return {level: estimates.mean(parts) for level, parts in sites.items()}
+
+    def _averaged(self, at_sites: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
+        """Return the means over the sites of each role, and the means of these over partitions."""
+        found = self._by_role(at_sites, self.left_out | self.small)
+        if several(self.names.conditions[id_] for id_, *_ in at_sites):
+            found |= self._over_partitions(found, at_sites)
+        return found
+
+    def _over_partitions(
+        self, levels: Mapping[Level, Estimate], at_sites: Mapping[Level, Estimate]
+    ) -> dict[Level, Estimate]:
+        """Return the means over the partitions in which each role with sites has a mean."""
+        wanted = self._roles(at_sites)
+        there = self._roles(levels)
+        members: dict[Level, list[Estimate]] = defaultdict(list)
+        for (id_, role, site, inference, metric), estimate in levels.items():
+            partition = self._partition(id_), metric
+            # A mean inside over more partitions than outside would make a gap of different patients.
+            if wanted[partition] == there[partition]:
+                members[self.names.conditions[id_].family, role, site, inference, metric].append(estimate)
+        return {level: estimates.mean(parts) for level, parts in members.items()}
+
+    def _roles(self, found: Mapping[Level, Estimate]) -> dict[tuple[str, str], set[str]]:
+        """Return the roles of each partition and metric."""
+        roles: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for id_, role, _, _, metric in found:
+            roles[self._partition(id_), metric].add(role)
+        return roles
+
+    def _partition(self, id_: str) -> str:
+        return self.names.conditions[id_].run.partition_id
+
+    def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
+        """Return the mean over the sites of a role, or the value at one site; None where there is none."""
+        found = self.sites
+        if site == ALL:
+            found = self.levels
+        return found.get((id_, role, site, inference, metric))
+
+    def gap(self, id_: str, inference: str, metric: str) -> Estimate | None:
+        """Return the mean of the internal sites minus the mean of the external ones."""
+        return _difference(*(self.level(id_, role, inference, metric) for role in ("internal", "external")))
+
+    def loss(self, id_: str, inference: str, metric: str, site: str) -> Estimate | None:
+        """Return the mean of the internal sites minus the value of an external site."""
+        inside = self.level(id_, "internal", inference, metric)
+        return _difference(inside, self.level(id_, "external", inference, metric, site))
+
+    def gain(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
+        """Return what an inference adds to the baseline inference at a site, or to the mean of a role."""
+        baseline = plain(self.names.plan)
+        if baseline is None or inference == baseline:
+            return None
+        both = (self.level(id_, role, key, metric, site) for key in (inference, baseline))
+        return _difference(*both)
+
+    def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
+        """Yield all levels, gaps, losses and gains, with the name of the quantity."""
+        for level, estimate in (*self.levels.items(), *self.sites.items()):
+            yield level, "level", estimate
+        for quantity, found in (("level_of_all", self.everywhere), ("above_guess", self.above_guess)):
+            yield from ((level, quantity, estimate) for level, estimate in found.items())
+        for id_, role, site, inference, metric in self.levels:
+            gap = self.gap(id_, inference, metric)
+            if role == "internal" and gap is not None:
+                yield (id_, role, site, inference, metric), "gap", gap
+        for id_, role, site, inference, metric in self.sites:
+            loss = None
+            if role == "external" and (self._partition(id_), role, site, metric) not in self.left_out:
+                loss = self.loss(id_, inference, metric, site)
+            if loss is not None:
+                yield (id_, role, site, inference, metric), "loss", loss
+        for id_, role, site, inference, metric in (*self.sites, *self.levels):
+            gain = self.gain(id_, role, inference, metric, site)
+            if gain is not None:
+                yield (id_, role, site, inference, metric), "gain", gain
+
+
+def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | None:
+    if left is None or right is None:
+        return None
+    return estimates.minus(left, right)
+
+
+def at_site(study: Estimates, level: Level) -> dict[str, Any]:
+    """Return the row of the score at a site, of the quantity `score`.
+
+    Its `p` is that the score is at chance or above, of metrics whose chance prevalence does not move.
+    """
+    metric, estimate = study.metrics[level[-1]], study.sites[level]
+    about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
+    found = row("score", estimate, metric.ends, **about)
+    if not metric.has_interval:
+        found |= {"patients": np.nan, "rarer": np.nan}
+    if metric.name in UNMOVED:
+        classes = len(study.names.conditions[level[0]].run.data.dataset.classes)
+        found["p"] = 1 - estimate.p_above(metric.chance(np.full(classes, 1 / classes)))
+    return found
+
+
+def rows(study: Estimates) -> Iterator[Row]:
+    """Yield the numbers of effects.csv (see `table`), and before each loss how much worse the site is than the others.
+
+    The latter is the quantity `worse`: the mean of the external sites minus the value of one of them. Its `p` is that
+    it is no worse, and that of a loss is that no more than the margin is lost; both are one-sided.
+    """
+    for level, quantity, estimate in study.effects():
+        about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
+        metric = study.metrics[level[-1]]
+        p = np.nan
+        if quantity == "loss":
+            sign = 1.0 if metric.higher_is_better else -1.0
+            p = estimates.times(estimate, sign).p_above(margin(study.names.plan, metric))
+            beyond = _difference(study.level(level[0], "external", *level[3:]), study.sites[level])
+            if beyond is not None:
+                yield row("worse", beyond, metric.ends, True, p=estimates.times(beyond, sign).p_above(0.0), **about)
+        yield row(quantity, estimate, metric.ends, not quantity.startswith("level"), p=p, **about)
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
+    """Return effects.csv, with the columns COLUMNS.
+
+    level : score at each site, and mean over the sites of a role that have enough patients for an interval
+    level_of_all : mean over all sites of a role, where the mean leaves out some with too few patients
+    above_guess : what the model has above a guess, and above the commonest class, at home; positive is better
+    gap : mean of the internal sites minus mean of the external ones
+    loss : mean of the internal sites minus the value of an external site
+    gain : what an inference adds to the baseline inference, at each site and for the mean of a role
+
+    `low` and `high` hold patients and trainings, `low_patients` and `high_patients` patients alone. With one training
+    both are the same. `patients` are all that are tested behind a number, each counted once, and `rarer` those of the
+    rarer class of each site, where a score is made of single classes. Of a loss at a site, `p_margin` is the one-sided
+    p that no more than the margin is lost, and `p_worse` that the site is no worse than the mean of the external
+    sites. Intervals of metrics from 0 to 1 end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
+    """
+    worse = numbers.view("worse").rename(columns={"p": "p_worse"}).assign(quantity="loss")
+    found = numbers.view(*QUANTITIES).rename(columns={"p": "p_margin"})
+    by = [*LEVELS, "quantity"]
+    return names.described(found.merge(worse[[*by, "p_worse"]], "left", by))[COLUMNS]

@@ -1,0 +1,199 @@
+"""The answers to the hypotheses of a study: hypotheses.csv. Its head imports neither torch nor pandas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..core.errors import UserError, did_you_mean
+from .cells import Cell, Finder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..study.analysis_plan import Hypothesis, Sites
+    from ..study.plan import Plan
+    from .effects import Estimates
+    from .estimates import Estimate
+    from .names import Names
+    from .numbers import Numbers, Row
+COLUMNS = [
+    *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
+    *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
+    *("low_patients", "high_patients", "without"),
+]
+"""`mean` is positive where the first side is better, and `reason` says why nothing can be told. `without` is the number
+of patients with most test samples that are left out at each site."""
+YES = "yes"
+NO = "no"
+CANNOT_TELL = "cannot tell"
+NOT_RUN = "not run"
+FEWEST_TRAININGS = 3
+"""With fewer trainings nothing is said of a condition as a method, as between conditions."""
+
+
+class Scores(Protocol):
+    """The scores of a study, by the ids of condition and inference, role, site and metric."""
+
+    def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
+        """Return the score at one site; None where there is none."""
+
+
+class Side(NamedTuple):
+    """One side of a difference: the cells of a condition under an inference at the sites that count."""
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def sites(self) -> str:
+        """The sites that count, with spaces between them."""
+        return " ".join(cell.site for cell in self.cells)
+
+    def estimate(self, scores: Scores, metric: str) -> Estimate | None:
+        """Return the mean over the sites; None where one of them has no score."""
+        from . import estimates
+
+        levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
+        measured = [level for level in levels if level is not None and not math.isnan(level.mean)]
+        if len(measured) < len(levels):
+            return None
+        return estimates.mean(measured)
+
+
+def require(plan: Plan) -> None:
+    """Raise UserError for the first hypothesis whose sides the study does not have."""
+    for number in range(len(plan.study.hypotheses)):
+        sides(plan, number)
+
+
+def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
+    """Return both sides of a hypothesis; None at mini scale where a side matches nothing.
+
+    Raises UserError where a side matches no condition, or several, or names a site at which it is not tested.
+    """
+    hypothesis = plan.study.hypotheses[number]
+    where = f"{plan.path}.hypotheses.{number}"
+    finder = Finder(plan)
+    found = []
+    for name, (selector, sites) in zip(("condition", "against"), hypothesis.sides, strict=True):
+        try:
+            cells = finder.cells(selector)
+        except UserError as error:
+            cells = []
+            if plan.scale != "mini":
+                raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
+        if not cells and plan.scale == "mini":
+            return None
+        arms = {cell.ids: cell for cell in cells}
+        if len(arms) != 1:
+            titles = [cell.condition.title for cell in arms.values()]
+            problem = f"matches {len(arms)} conditions" + "".join(f", {title}" for title in titles[:3])
+            raise UserError(f"{where}.{name}", problem, "name the settings of one condition and one inference")
+        found.append(Side(tuple(_at(cells, sites, f"{where}.{name}"))))
+    return found[0], found[1]
+
+
+def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
+    """Return the cells at the sites that count. Raises UserError where there are none at one of them."""
+    if isinstance(sites, str):
+        chosen = [cell for cell in cells if cell.role == sites]
+        if not chosen:
+            raise UserError(where, f"is tested at no {sites} site", "compare it at sites where it is tested")
+        return chosen
+    by_site = {cell.site: cell for cell in cells}
+    for site in sites:
+        if site not in by_site:
+            raise UserError(where, f"is not tested at {site!r}", did_you_mean(site, by_site))
+    return [by_site[site] for site in sites]
+
+
+def rows(study: Estimates) -> Iterator[Row]:
+    """Yield the numbers of hypotheses.csv (see `table`); none of a hypothesis of which a side has no score."""
+    from . import estimates
+    from .numbers import row
+    from .subgroups import Without
+
+    plan = study.names.plan
+    metric = study.metrics[plan.study.headline]
+    for without in _fewer(plan):
+        scores: Scores = Without(study, without) if without else study
+        for number in range(len(plan.study.hypotheses)):
+            both = sides(plan, number)
+            levels = [level for side in both or () if (level := side.estimate(scores, metric.name)) is not None]
+            if both and len(levels) == len(both):
+                difference = estimates.minus(*(levels if metric.higher_is_better else reversed(levels)))
+                yield row("hypothesis", difference, metric.ends, True, **_about(plan, number, both, without))
+
+
+def _fewer(plan: Plan) -> dict[int, None]:
+    """Return how many of the largest patients are left out at each site: none, and as many as the study says."""
+    return dict.fromkeys((0, plan.study.without_largest or 0))
+
+
+def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> dict[str, str]:
+    """Return the columns that name the number of a hypothesis (see `results.numbers.Key`)."""
+    first, second = (side.cells[0] for side in both)
+    return {
+        **{"metric": plan.study.headline, "column": str(without), "group": str(number + 1)},
+        **{"condition_id": first.condition.id, "inference_id": first.inference},
+        **{"than_condition_id": second.condition.id, "than_inference_id": second.inference},
+    }
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
+    """Return hypotheses.csv: the difference that each hypothesis is about, with its interval and the answer.
+
+    Where the study asks for it, there is a second row of each, without the patients with most samples of each site.
+    `low` and `high` hold patients and trainings, and `low_patients` and `high_patients` patients alone. The interval of
+    each hypothesis is its own, at 95%: it is not widened for their number.
+    """
+    import pandas as pd
+
+    plan = names.plan
+    rows = [
+        _row(plan, number, numbers, without) | {"without": without}
+        for without in _fewer(plan)
+        for number in range(len(plan.study.hypotheses))
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, Any]:
+    hypothesis = plan.study.hypotheses[number]
+    row: dict[str, Any] = {
+        "study": plan.name,
+        "number": number + 1,
+        "claim": hypothesis.claim,
+        "direction": hypothesis.direction,
+        "margin": hypothesis.margin,
+    }
+    both = sides(plan, number)
+    if both is None:
+        return row | {"answer": NOT_RUN, "reason": "the study does not run it at this scale"}
+    about = _about(plan, number, both, without)
+    row |= about | {"at": both[0].sites, "than_at": both[1].sites}
+    value = numbers.known("hypothesis", **about)
+    if value is None:
+        return row | {"answer": NOT_RUN, "reason": "a side has no score at one of its sites"}
+    answer, reason = judged(hypothesis, value.low, value.high, value.seeds)
+    return row | {"answer": answer, "reason": reason} | value._asdict()
+
+
+def judged(hypothesis: Hypothesis, low: float, high: float, trainings: int) -> tuple[str, str]:
+    """Return the answer to a hypothesis about a difference with this interval, and why nothing can be told.
+
+    It is yes where every value of the interval agrees with the claim, and no where every value contradicts it.
+    """
+    if trainings < FEWEST_TRAININGS:
+        return CANNOT_TELL, f"fewer than {FEWEST_TRAININGS} trainings"
+    if math.isnan(low):
+        return CANNOT_TELL, "too few patients for an interval"
+    margin = hypothesis.margin
+    agrees = {"above": low > margin, "below": high < margin, "within": -margin < low and high < margin}
+    contradicts = {"above": high < margin, "below": low > margin, "within": low > margin or high < -margin}
+    if agrees[hypothesis.direction]:
+        return YES, ""
+    if contradicts[hypothesis.direction]:
+        return NO, ""
+    return CANNOT_TELL, "the interval holds values on both sides of the margin"

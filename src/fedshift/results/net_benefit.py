@@ -1,0 +1,123 @@
+"""Decision curves of two-class studies: the net benefit of a model, of treating all, and of treating none."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from . import estimates
+from .conditions import CONDITION, Condition
+from .estimates import Estimate, Group
+from .names import IDS, Names
+from .operating_point import Scored, scored
+from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
+
+FIGURE = "decision_curve"
+"""The figure that needs the table."""
+POINTS = 46
+"""Thresholds of a curve, in equal steps: steps of 0.01 from 0.05 to 0.5."""
+COLUMNS = [
+    *(*IDS, *CONDITION, "role", "site", *INFERENCE),
+    *("threshold", "patients", "samples", "prevalence", "model", "all", "low", "high"),
+]
+
+
+class Benefit(NamedTuple):
+    """Contribution of each sample to net benefit, (n, thresholds): with the model, and if all are treated."""
+
+    model: np.ndarray
+    everyone: np.ndarray
+
+
+def benefit(positive: np.ndarray, score: np.ndarray, thresholds: np.ndarray) -> Benefit:
+    """Return the net benefit of single samples (n,); the mean over samples is the net benefit of the site.
+
+    A treated positive adds 1, and a treated negative takes t / (1 - t) at the threshold t, so that the mean is
+    TP / n - FP / n t / (1 - t) (Vickers and Elkin, Med Decis Making 2006;26:565). Treating none has a net benefit of 0.
+    """
+    positive = np.asarray(positive, dtype=bool)
+    score = np.asarray(score, dtype=float)
+    everyone = np.where(positive[:, None], 1.0, -thresholds / (1 - thresholds))
+    return Benefit(np.where(score[:, None] >= thresholds, everyone, 0.0), everyone)
+
+
+def difference(given: Benefit, cluster: np.ndarray, group: Group, seed: int | None = None) -> Estimate:
+    """Return the net benefit of the model minus that of the better default, at one threshold of `given` (n,).
+
+    The better of treating all and treating none is that of these samples.
+    """
+    gained = given.model
+    if given.everyone.mean() > 0:  # else treating none, whose net benefit is 0, is the better default
+        gained = given.model - given.everyone
+    return estimates.single(float(gained.mean()), (gained - gained.mean()) / len(gained), cluster, group, seed)
+
+
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+    """Return net_benefit.csv: a row for each condition, inference, site and threshold of the declared range.
+
+    `model` is a mean over trainings, and `all` the net benefit of treating everyone. `low` and `high` are the bounds of
+    the difference between the model and the better default (see `difference`), over patients and trainings. The table
+    is empty for studies that do not ask for the figure, or have more than two classes.
+    """
+    plan = names.plan
+    rows = list[dict[str, Any]]()
+    wanted = plan.study.two_classes and FIGURE in plan.study.figures
+    for condition in names.conditions.values() if wanted else ():
+        patients = clusters(samples, condition.run.data.id)
+        for key in condition.inferences:
+            rows += _rows(predicted, condition, key, patients)
+    if rows:
+        return names.described(pd.DataFrame(rows))[COLUMNS]
+    return pd.DataFrame(columns=COLUMNS)
+
+
+def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one condition and inference."""
+    thresholds = np.linspace(*predicted.plan.study.decision_range, POINTS)
+    for (site, role), parts in _by_site(predicted, condition, key, patients).items():
+        trainings = [benefit(part.positive, part.score, thresholds) for part in parts]
+        model = np.mean([training.model for training in trainings], axis=0)
+        everyone = trainings[0].everyone  # the same for all trainings
+        people = parts[0].patient, parts[0].group
+        low, high = zip(*(_bounds(trainings, k, *people) for k in range(POINTS)), strict=True)
+        about: dict[str, Any] = {"condition_id": condition.id, "inference_id": key, "role": role, "site": site}
+        about |= {"patients": len(np.unique(parts[0].patient)), "samples": len(model)}
+        about |= {"prevalence": parts[0].positive.mean()}
+        columns = {"threshold": thresholds, "model": model.mean(0), "all": everyone.mean(0), "low": low, "high": high}
+        yield from ({**about, **dict(zip(columns, row, strict=True))} for row in zip(*columns.values(), strict=True))
+
+
+def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
+    """Return the interval of the difference at threshold k over patients and trainings."""
+    differences = [
+        difference(Benefit(training.model[:, k], training.everyone[:, k]), cluster, group, n)
+        for n, training in enumerate(trainings)
+    ]
+    return estimates.over_trainings(differences).interval()
+
+
+def _by_site(
+    predicted: Predictions, condition: Condition, key: str, patients: Clusters
+) -> dict[tuple[str, str], list[Scored]]:
+    """Return the test samples of each site and role, as each training that can be read scores them.
+
+    At an internal site, the trainings of all folds with one seed are one.
+    """
+    parts: dict[tuple[str, str], dict[tuple[int, int], list[Scored]]] = defaultdict(lambda: defaultdict(list))
+    for run, test in predicted.by_site(condition.runs.values(), key):
+        for part in test:
+            fold = 0 if part.role == "internal" else run.partition.split.fold or 0
+            parts[part.site, part.role][run.seed, fold].append(scored(predicted.plan.study, part, patients))
+    return {place: [*map(_joined, trainings.values())] for place, trainings in parts.items()}
+
+
+def _joined(folds: list[Scored]) -> Scored:
+    """Return the samples of all folds of a site as one set."""
+    positive = np.concatenate([fold.positive for fold in folds])
+    score = np.concatenate([fold.score for fold in folds])
+    patient = np.concatenate([fold.patient for fold in folds])
+    return Scored(positive, score, patient, folds[0].group)

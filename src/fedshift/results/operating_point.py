@@ -1,0 +1,438 @@
+"""Operating points of two-class studies: a threshold that is chosen at home and carried to every site unchanged."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..study.analysis_plan import Threshold
+from ..study.declaration import Study
+from . import estimates
+from .conditions import ALL, CONDITION, Condition
+from .estimates import Estimate, Group
+from .names import IDS, Names
+from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
+from .values import NAN, Value
+
+COUNTS = ("tp", "fp", "fn", "tn")
+"""True and false positives, false and true negatives."""
+RATES = {
+    "sensitivity": ("tp", "tp fn"),
+    "specificity": ("tn", "tn fp"),
+    "ppv": ("tp", "tp fp"),
+    "npv": ("tn", "tn fn"),
+    "prevalence": ("tp fn", "tp fp fn tn"),
+    "flag_rate": ("tp fp", "tp fp fn tn"),
+}
+"""Each rate: the counts that are added up above the line, and those below it."""
+DRIFTS = ("sensitivity", "specificity")
+"""The rates that are compared with those of the validation samples."""
+VALIDATION = "validation"
+"""The role of the validation samples of all internal sites together."""
+GROUPS = 10
+"""The most groups of validation patients without each of which a threshold is chosen again."""
+COLUMNS = [
+    *(*IDS, *CONDITION, "role", "site", *INFERENCE),
+    *("run", "seed", "rule", "positive", "threshold", "patients", "samples", *COUNTS),
+    *(f"{rate}{bound}" for rate in RATES for bound in ("", "_low", "_high")),
+    *(f"{rate}_drift" for rate in DRIFTS),
+]
+_ABOVE, _BELOW = (
+    np.array([[count in names[part].split() for names in RATES.values()] for count in COUNTS], dtype=float)
+    for part in (0, 1)
+)
+
+
+class Candidates(NamedTuple):
+    """Every observed score as a threshold (n,), ascending, with the positives and negatives that reach it."""
+
+    threshold: np.ndarray
+    tp: np.ndarray
+    fp: np.ndarray
+    positives: int
+    negatives: int
+
+
+def candidates(positive: np.ndarray, score: np.ndarray) -> Candidates:
+    """Return the thresholds that may be chosen from samples (n,). A sample is positive if its score reaches them."""
+    threshold = np.unique(score)
+    tp, fp, fn, tn = _reached(positive, score, threshold).T
+    return Candidates(threshold, tp, fp, *(int(side[0]) for side in (tp + fn, fp + tn)))
+
+
+def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """Return the counts (thresholds, 4) of COUNTS, of samples (n,) at each of several thresholds."""
+    sides = (np.sort(score[positive]), np.sort(score[~positive]))
+    tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
+    return np.stack([tp, fp, len(sides[0]) - tp, len(sides[1]) - fp], 1)
+
+
+def _specificity(c: Candidates, level: float) -> float:
+    reached = (c.negatives - c.fp) / c.negatives >= level
+    if reached.any():
+        return float(c.threshold[reached][0])
+    return float("inf")
+
+
+def _sensitivity(c: Candidates, level: float) -> float:
+    return float(c.threshold[c.tp / c.positives >= level][-1])
+
+
+def _youden(c: Candidates, level: float) -> float:
+    return float(c.threshold[np.argmax(c.tp * c.negatives - c.fp * c.positives)])  # J times both numbers: exact ties
+
+
+CHOICES: dict[str, Callable[[Candidates, float], float]] = {
+    "specificity": _specificity,
+    "sensitivity": _sensitivity,
+    "youden": _youden,
+}
+"""The rules that need data."""
+
+
+def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
+    """Return the threshold that a rule chooses from the labels and scores (n,) of validation samples.
+
+    value : the declared threshold, without any sample
+    specificity : the smallest observed score with at least this specificity; infinite where none has it
+    sensitivity : the largest observed score with at least this sensitivity
+    youden : the observed score with the largest sensitivity + specificity - 1, the smallest of several
+
+    NaN where the samples lack a class.
+    """
+    if rule.value is not None:
+        return rule.value
+    positive = np.asarray(positive, dtype=bool)
+    score = np.asarray(score, dtype=float)
+    if not 0 < positive.sum() < len(positive):
+        return float("nan")
+    return CHOICES[rule.rule](candidates(positive, score), rule.level)
+
+
+def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, people: np.ndarray) -> np.ndarray:
+    """Return the thresholds (groups,) that a rule chooses from samples (n,) without each group of patients in turn.
+
+    There are GROUPS groups, or as many as patients. Each patient is in one of them, and groups have equally many
+    patients with a positive sample, to one. A rule that needs no data has no such thresholds: (0,).
+    """
+    if rule.value is not None:
+        return np.empty(0)
+    positive = np.asarray(positive, dtype=bool)
+    _, people = np.unique(people, return_inverse=True)
+    group = np.empty(people.max(initial=-1) + 1, dtype=int)
+    group[np.argsort(np.bincount(people, positive) > 0, kind="stable")] = np.arange(len(group)) % GROUPS
+    kept = [group[people] != g for g in range(min(GROUPS, len(group)))]
+    return np.array([choose(rule, positive[rows], score[rows]) for rows in kept])
+
+
+def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.ndarray:
+    """Return the influence (groups, 6) of groups of validation patients on RATES of samples (n,), by their threshold.
+
+    `without` (groups,) are the thresholds of `chosen_without`. The sum of the squares is the variance of the jackknife
+    by groups, which serves thresholds that are quantiles, too (Shao and Wu, Ann Stat 1989;17:1176). NaN where a rate is
+    not defined without one of the groups.
+    """
+    if not len(without):
+        return np.empty((0, len(RATES)))
+    found = rates(_reached(np.asarray(positive, dtype=bool), np.asarray(score), without).astype(float))
+    found[np.isnan(without)] = np.nan
+    return np.sqrt(1 - 1 / len(without)) * (found.mean(0) - found)
+
+
+def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.ndarray:
+    """Return which of COUNTS each sample adds to, (n, 4); NaN throughout without a threshold."""
+    if np.isnan(threshold):
+        return np.full((len(positive), 4), np.nan)
+    positive = np.asarray(positive, dtype=bool)
+    flagged = np.asarray(score) >= threshold
+    cells = [positive & flagged, ~positive & flagged, positive & ~flagged, ~positive & ~flagged]
+    return np.stack(cells, 1).astype(float)
+
+
+def rates(counts: np.ndarray) -> np.ndarray:
+    """Return RATES (..., 6) of counts (..., 4); NaN where nothing is below the line."""
+    above = counts @ _ABOVE
+    below = counts @ _BELOW
+    return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+
+
+def bounds(
+    counts: np.ndarray, people: np.ndarray, group: Group = ("", ""), choices: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a group.
+
+    `people` are the patients of the samples (samples,). The bounds are over patients and trainings, each with its
+    threshold, and those of the metrics of the same name where the threshold is 0.5; see `estimates`.
+
+    On other validation patients another threshold is chosen. `choices` (trainings, groups, 6) are the influences of
+    groups of these patients (see `choice`), who are others than those of the samples. Without it, thresholds are fixed.
+    """
+    return _bounds(_trained(counts, people, group), choices)
+
+
+def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[Estimate]]:
+    """Return RATES of each training with their influences; see `bounds`."""
+    above = counts @ _ABOVE
+    below = counts @ _BELOW
+    mean = rates(counts.sum(1))
+    with np.errstate(invalid="ignore", divide="ignore"):  # nothing below the line, and thus no rate
+        # A sample moves a ratio of sums by what it adds above the line beyond the rate of what it adds below.
+        moved = (above - mean[:, None] * below) / below.sum(1, keepdims=True)
+    moved = np.where(below > 0, moved, np.nan)
+    return [
+        [estimates.single(mean[n, k], moved[n, :, k], people, group, n, "share") for k in range(len(RATES))]
+        for n in range(len(counts))
+    ]
+
+
+def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None) -> np.ndarray:
+    """Return the bounds (2, 6) of RATES as means over trainings; see `bounds`."""
+    out = []
+    for k, of_rate in enumerate(zip(*trainings, strict=True)):
+        rate = estimates.over_trainings(of_rate)
+        if choices is not None and choices.size and rate.parts:
+            size = min(choices.shape[1], GROUPS)
+            chosen = estimates.Part(choices[..., k], 0, size, size - 1.0)
+            rate = replace(rate, parts={**rate.parts, ("", VALIDATION): chosen})
+        low, high, *_ = rate.bounded((0.0, 1.0))
+        out.append((low, high))
+    return np.array(out).T
+
+
+def positive_class(study: Study) -> int:
+    """Return the number of the positive class of a study with two classes."""
+    if study.positive is not None:
+        return study.dataset.classes.index(study.positive)
+    return 1
+
+
+def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
+    """Return operating_points.csv: counts and rates at the threshold of each training, by inference and site.
+
+    A row has the role internal, external, or `validation`: the samples that the threshold was chosen by, of all
+    internal sites together. Where `run` is "*", counts, rates and `threshold` are means over trainings, and `_low` and
+    `_high` the bounds of these means (see `bounds`). `_drift` is a rate minus that of the validation samples. The table
+    is empty for studies with more than two classes.
+    """
+    rows: list[dict[str, Any]] = []
+    for condition in names.conditions.values() if names.plan.study.two_classes else ():
+        patients = clusters(samples, condition.run.data.id)
+        for key in condition.inferences:
+            rows += _rows(predicted, condition, key, patients)
+    if not rows:
+        return pd.DataFrame(columns=COLUMNS)
+    return names.described(pd.DataFrame(rows)).astype({"seed": "Int64"})[COLUMNS]
+
+
+class Point(NamedTuple):
+    """The operating point of one condition, inference and place, over its trainings.
+
+    Attributes
+    ----------
+    thresholds : the threshold of each training
+    patients, samples : their numbers; each sample of an unknown patient counts as one
+    counts : true and false positives and negatives, means over trainings, by their names in COUNTS
+    rates : means over trainings, with bounds over patients and trainings, by their names in RATES
+    drifts : differences to the validation samples, by their names in DRIFTS
+    """
+
+    thresholds: tuple[float, ...]
+    patients: int
+    samples: int
+    counts: dict[str, float]
+    rates: dict[str, Value]
+    drifts: dict[str, float]
+
+    @property
+    def only(self) -> str:
+        """The rate that is defined where all samples are of one class: sensitivity or specificity; else empty."""
+        return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
+
+
+def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
+    """Return PPV and NPV at another prevalence, from sensitivity and specificity as means over trainings.
+
+    PPV = se pi / (se pi + (1 - sp) (1 - pi)), and NPV is that of the other class. Both grow with either rate, so that
+    their bounds are those at both lower and at both upper bounds of the rates: conservative, however the rates depend
+    on each other. NaN where a rate is not defined, or nothing would be flagged, or all.
+    """
+    rates = [point.rates[name] for name in DRIFTS]
+    values = []
+    for own, other, share in ((rates[0], rates[1], prevalence), (rates[1], rates[0], 1 - prevalence)):
+        mean, low, high = (
+            _predictive(getattr(own, bound), getattr(other, bound), share) for bound in ("mean", "low", "high")
+        )
+        values.append(Value(mean, NAN, own.seeds, low, high))
+    return values[0], values[1]
+
+
+def _predictive(rate: float, other: float, share: float) -> float:
+    """Return the share of right calls among those of a class, given the rates of both classes and its share."""
+    right = rate * share
+    wrong = (1 - other) * (1 - share)
+    if right + wrong > 0:
+        return right / (right + wrong)
+    return NAN
+
+
+Points = dict[tuple[str, str, str, str], Point]
+"""Operating points by the ids of condition and inference, role and site."""
+
+
+def points(table: pd.DataFrame) -> Points:
+    """Return the rows of operating_points.csv as one point for each condition, inference and place."""
+    found: Points = {}
+    places: dict[tuple[str, str, str, str], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
+    for row in table.to_dict("records"):
+        condition, inference, role, site = (row[name] for name in (*IDS, "role", "site"))
+        places[condition, inference, role, site][row["run"]] = row
+    for place, rows in places.items():
+        whole = rows.pop(ALL)
+        trainings = [*rows.values()]
+        rates = {name: _rate(name, whole, trainings) for name in RATES}
+        drifts = {name: float(whole[f"{name}_drift"]) for name in DRIFTS}
+        counts = {name: float(whole[name]) for name in COUNTS}
+        thresholds = tuple(row["threshold"] for row in trainings)
+        found[place] = Point(thresholds, int(whole["patients"]), int(whole["samples"]), counts, rates, drifts)
+    return found
+
+
+def _rate(name: str, whole: Mapping[Hashable, Any], each: Sequence[Mapping[Hashable, Any]]) -> Value:
+    """Return the mean of a rate over trainings with its bounds over patients and trainings."""
+    low = float(whole[f"{name}_low"])
+    high = float(whole[f"{name}_high"])
+    std = NAN
+    defined = [row[name] for row in each if not math.isnan(row[name])]
+    if len(defined) > 1:
+        std = float(np.std(defined, ddof=1))
+    return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
+
+
+class Scored(NamedTuple):
+    """The samples of a site: whether they are positive, their scores, and the numbers of their patients, each (n,)."""
+
+    positive: np.ndarray
+    score: np.ndarray
+    patient: np.ndarray
+    group: Group
+
+
+def scored(study: Study, part: Part, patients: Clusters) -> Scored:
+    """Return labels, scores and patients of a site."""
+    positive = positive_class(study)
+    people = patients.of(part.samples, part.site)
+    return Scored(part.label == positive, part.probability[:, positive], people, patients.group(part.site))
+
+
+def _together(places: Sequence[Scored]) -> Scored:
+    """Return the samples of several sites as one set, in which equal numbers of two groups are two patients."""
+    if not places:
+        return Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=int), ("", ""))
+    groups = [*dict.fromkeys(place.group for place in places)]
+    people = [place.patient * len(groups) + groups.index(place.group) for place in places]
+    positive = np.concatenate([place.positive for place in places])
+    score = np.concatenate([place.score for place in places])
+    return Scored(positive, score, np.concatenate(people), ("", ""))
+
+
+class _Training(NamedTuple):
+    """The threshold of one training, and its samples by role and site, those of validation first.
+
+    `without` are the thresholds that are chosen without groups of the validation patients (see `chosen_without`).
+    """
+
+    threshold: float
+    without: np.ndarray
+    places: dict[tuple[str, str], Scored]
+
+
+def _trainings(
+    predicted: Predictions, condition: Condition, key: str, patients: Clusters
+) -> Iterator[tuple[str, _Training]]:
+    """Yield the trainings of a condition by run, without those whose predictions cannot be read."""
+    study = predicted.plan.study
+    for run, test in predicted.by_site(condition.runs.values(), key):
+        try:
+            val = predicted.parts(run, key, "val")
+        except Missing:
+            val = []
+        home = _together([scored(study, part, patients) for part in val])
+        places = {(VALIDATION, ALL): home}
+        places |= {(part.role, part.site): scored(study, part, patients) for part in test}
+        threshold = choose(study.threshold, home.positive, home.score)
+        without = chosen_without(study.threshold, home.positive, home.score, home.patient)
+        yield run.id, _Training(threshold, without, places)
+
+
+def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one condition and inference: of each training, then of the mean over trainings."""
+    study = predicted.plan.study
+    trainings = dict(_trainings(predicted, condition, key, patients))
+    thresholds = np.array([training.threshold for training in trainings.values()])
+    groups = {**{name: [n] for n, name in enumerate(trainings)}, ALL: [*range(len(trainings))]}
+    home: dict[str, np.ndarray] = {}
+    for role, site in next(iter(trainings.values())).places if trainings else ():
+        parts = [training.places[role, site] for training in trainings.values()]
+        counts, people = _stacked(parts, thresholds)
+        choices = _choices([*trainings.values()], (role, site)) if role != VALIDATION else None
+        trained = _trained(counts, people, parts[0].group)
+        for name, members in groups.items():
+            mean = rates(counts[members].sum(1)).mean(0)
+            change = mean - home.setdefault(name, mean)  # validation comes first
+            low, high = _bounds([trained[n] for n in members], None if choices is None else choices[members])
+            yield {
+                **{"condition_id": condition.id, "inference_id": key, "role": role, "site": site, "run": name},
+                "seed": condition.runs[name].seed if name != ALL else None,
+                "rule": study.threshold.label,
+                "positive": study.dataset.classes[positive_class(study)],
+                "threshold": float(thresholds[members].mean()),
+                "patients": len(np.unique(np.concatenate([parts[n].patient for n in members]))),
+                "samples": len(parts[members[0]].patient),
+                **dict(zip(COUNTS, counts[members].sum(1).mean(0), strict=True)),
+                **dict(zip(RATES, mean, strict=True)),
+                **dict(zip((f"{rate}_low" for rate in RATES), low, strict=True)),
+                **dict(zip((f"{rate}_high" for rate in RATES), high, strict=True)),
+                **{f"{rate}_drift": change[[*RATES].index(rate)] for rate in DRIFTS if role != VALIDATION},
+            }
+
+
+def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarray:
+    """Return the influences (trainings, groups, 6) of validation patients on the rates at a place (see `choice`).
+
+    Trainings on one fold have the same validation patients. Those of another fold have others, who count 0 in them.
+    """
+    homes = [training.places[VALIDATION, ALL].patient.tobytes() for training in trainings]
+    sizes = {home: len(training.without) for home, training in zip(homes, trainings, strict=True)}
+    ends = dict(zip(sizes, itertools.accumulate(sizes.values()), strict=True))
+    out = np.zeros((len(trainings), sum(sizes.values()), len(RATES)))
+    for row, home, one in zip(out, homes, trainings, strict=True):
+        row[ends[home] - sizes[home] : ends[home]] = choice(
+            one.places[place].positive, one.places[place].score, one.without
+        )
+    return out
+
+
+def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts (trainings, samples, 4) of one place, and the patient of each sample (samples,), from 0.
+
+    Trainings on one fold predict the same samples. Those of another fold count 0 in them.
+    """
+    places: dict[bytes, slice] = {}
+    patients: list[np.ndarray] = []
+    for part in parts:
+        if part.patient.tobytes() not in places:
+            first = sum(map(len, patients))
+            places[part.patient.tobytes()] = slice(first, first + len(part.patient))
+            patients.append(part.patient)
+    _, people = np.unique(np.concatenate(patients), return_inverse=True)
+    stacked = np.zeros((len(parts), len(people), len(COUNTS)))
+    for n, (part, threshold) in enumerate(zip(parts, thresholds, strict=True)):
+        stacked[n, places[part.patient.tobytes()]] = counted(part.positive, part.score, threshold)
+    return stacked, people

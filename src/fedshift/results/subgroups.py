@@ -1,0 +1,154 @@
+"""The headline metric of groups of test images, and without the patients who have most of them."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core import registry
+from ..core.errors import UserError
+from ..datasets import SAMPLE_COLUMNS
+from ..metrics import Metric
+from ..study.plan import Plan
+from . import estimates, folds, predictions
+from .conditions import CONDITION, Condition
+from .effects import Estimates
+from .estimates import Estimate
+from .folds import Whole
+from .names import IDS, Names
+from .numbers import Numbers, Row, row
+from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, clusters
+
+MOST = 12
+"""Groups of a column: the largest ones. A column such as the age in years has too many for a table."""
+COLUMNS = [
+    *(*IDS, *CONDITION, *INFERENCE, "column", "group", "role", "metric"),
+    *("n", "clusters", "mean", "std", "seeds", "low", "high"),
+]
+
+
+def table(names: Names, numbers: Numbers) -> pd.DataFrame:
+    """Return subgroups.csv: the headline metric of each group of test images of a role, over all its sites.
+
+    There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. An
+    empty group holds the images without a value. `n` counts images, and `clusters` what is resampled as a whole:
+    patients, source images, or single images where these are unknown. `mean` and `std` are over `seeds`; `low` and
+    `high` are the 95% interval over clusters and trainings.
+    """
+    return names.described(numbers.view("subgroup").rename(columns={"patients": "clusters"}))[COLUMNS]
+
+
+def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row]:
+    """Yield the numbers of subgroups.csv (see `table`). Raises UserError for a column that the data do not have."""
+    for condition in names.conditions.values() if names.plan.study.subgroups else ():
+        yield from _of_condition(predicted, condition, samples(condition.run.data.id))
+
+
+def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
+    """Return the column of each of the study's subgroups. Raises UserError if data at `where` have no such column."""
+    columns = {str(name).casefold(): str(name) for name in known}
+    for name in plan.study.subgroups:
+        if name.strip().casefold() not in columns:
+            there = ", ".join(columns.values()) or "no further columns"
+            raise UserError(f"{plan.path}.subgroups", f"no column {name!r} in {where}", f"it has {there}")
+    return {name: columns[name.strip().casefold()] for name in plan.study.subgroups}
+
+
+def groups(plan: Plan, data: str, samples: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return the group of each sample of prepared data, by the study's subgroups; empty where it is not stated.
+
+    Raises UserError for a column that the data do not have.
+    """
+    columns = require(plan, f"the data {data}", [c for c in map(str, samples) if c not in SAMPLE_COLUMNS])
+    return {name: samples.set_index("sample")[column].fillna("").astype(str) for name, column in columns.items()}
+
+
+def largest(group: pd.Series) -> list[str]:
+    """Return the MOST largest groups by name, the group of images without a value last."""
+    counts = group.value_counts()
+    chosen = sorted(counts.index, key=lambda name: (-counts[name], name))[:MOST]
+    return sorted(chosen, key=lambda name: (name == "", name))
+
+
+def _of_condition(predicted: Predictions, condition: Condition, samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    plan = predicted.plan
+    metric: Metric = registry.build("metric", plan.study.headline)
+    data = condition.run.data.id
+    divided = groups(plan, data, samples)
+    people = clusters(lambda _: samples, data)
+    for key in condition.inferences:
+        if plan.inferences[key].uses_labels:
+            continue
+        trainings = [(run.seed, table) for run, table in predicted.readable(condition.runs.values(), key)]
+        for column, group in divided.items() if trainings else ():
+            for name in largest(group):
+                for role in ("external", "internal"):
+                    parts = [(n, t[(t["role"] == role) & (t["sample"].map(group) == name)]) for n, t in trainings]
+                    if not all(len(part) for _, part in parts):
+                        continue
+                    ids = {"condition_id": condition.id, "inference_id": key, "metric": metric.name, "role": role}
+                    yield _score(metric, parts, people) | ids | {"column": column, "group": name}
+
+
+def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
+    """Return the numbers of a row from the predictions of a group: seed and table of each training."""
+    _, first = parts[0]
+    tested: set[int] = set()
+    trainings = []
+    for seed, part in parts:
+        label = part["label"].to_numpy()
+        probability = part[predictions.probabilities(part)].to_numpy(float)
+        # A group of images may lie at several sites: patients are those of the whole dataset.
+        cluster = people.of(pd.Index(part["sample"]), "")
+        tested |= set(cluster)
+        trainings.append(estimates.of_metric(metric, label, probability, cluster, people.group(""), seed))
+    score = estimates.over_trainings(trainings)
+    return row("subgroup", score, metric.ends) | {"n": len(first), "patients": len(tested)}
+
+
+Place = tuple[str, str, str]
+"""Role, site and the id of an inference."""
+
+
+class Without:
+    """The scores of a study without the patients with most test samples, a `number` of them at each site."""
+
+    def __init__(self, study: Estimates, number: int) -> None:
+        self.study = study
+        self.number = number
+
+    def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
+        """Return the score of a condition at a site without its largest patients; None where there is none."""
+        return self._of_condition(id_, metric).get((role, site, inference))
+
+    @functools.cache  # noqa: B019 - lives as long as the table is made
+    def _of_condition(self, id_: str, metric: str) -> dict[Place, Estimate]:
+        condition = self.study.names.conditions[id_]
+        people = self.study.clusters[condition.run.data.id]
+        trainings: dict[Place, list[Estimate]] = defaultdict(list)
+        for whole in sorted(folds.wholes([condition], self.study.predicted), key=lambda whole: whole.seed):
+            _, role, site, inference = whole.level
+            parts = self._fewer(whole, people)
+            trainings[role, site, inference].append(
+                folds.estimate(self.study.metrics[metric], parts, people, whole.seed)
+            )
+        return {place: estimates.over_trainings(parts) for place, parts in trainings.items()}
+
+    def _fewer(self, whole: Whole, people: Clusters) -> list[Part]:
+        """Return the predictions without those of the patients with most samples; of equal ones the first are left out.
+
+        At an external site each fold predicts the same samples, so that no patient gains by it.
+        """
+        patients = [people.of(part.samples, part.site) for part in whole.parts]
+        counts = np.bincount(np.concatenate(patients))
+        largest = np.argsort(-counts, kind="stable")[: self.number]
+        return [_rows(part, ~np.isin(patient, largest)) for part, patient in zip(whole.parts, patients, strict=True)]
+
+
+def _rows(part: Part, kept: np.ndarray) -> Part:
+    return part._replace(samples=part.samples[kept], label=part.label[kept], probability=part.probability[kept])

@@ -1,0 +1,392 @@
+"""The claims of the papers compared with our numbers: trends.csv, with a sentence for each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from ..study.published import RECORDED, Side, Trend
+from .cells import UNION, Cell
+from .effects import reported
+from .pairs import Pair, pairs
+from .published_words import Words
+from .quantities import Measure, Values, finite, incomparable
+from .values import NAN, listed
+
+if TYPE_CHECKING:
+    from ..study.plan import Plan
+
+COLUMNS = [
+    *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "seeds", "by", "within"),
+    *("sites_for", "sites", "published_difference", "published_for", "doubt", "reason"),
+]
+"""`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`.
+
+`held` is yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count. The
+difference is claimed to be at least `by` or, where `within` has a value, at most that either way.
+"""
+WHOLE = ("seeds", "sites_for", "sites", "published_for")
+"""The columns of whole numbers, which a trend that was not run lacks."""
+CANNOT_TELL = "cannot tell"
+"""A claim that would hold while neither side has learned anything: it says nothing."""
+MEANING = (
+    "The difference is the mean over sites, turned so that positive is better. Its standard error is over seeds, each "
+    "compared with itself on both sides. A difference whose 95% interval over seeds, by the t quantile, holds the "
+    "claim's margin is within the noise of seeds. Where the interval of neither side is above chance, a claim cannot "
+    "hold: networks that have learned nothing are alike."
+)
+
+
+@dataclass(frozen=True)
+class TrendResult:
+    """A trend in numbers. `differences` has a row for each pair and a column for each seed; positive is better.
+
+    `places` are the positions of these pairs among all that the trend compares.
+    """
+
+    differences: np.ndarray
+    places: tuple[int, ...]
+    by: float
+    within: float | None = None
+
+    @property
+    def sites(self) -> np.ndarray:
+        """The difference of each pair, mean over seeds."""
+        return self.differences.mean(axis=1)
+
+    @property
+    def mean(self) -> float:
+        """The mean difference over pairs and seeds."""
+        return float(self.differences.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean over seeds; NaN with one."""
+        seeds = self.differences.mean(axis=0)
+        if len(seeds) == 1:
+            return NAN
+        return float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
+
+    def above(self, difference: Any) -> Any:
+        """Return whether a difference is as claimed: above 0, or at least `by`; or at most `within` either way."""
+        # The margin allows for rounding: 0.9 - 0.8 is a little less than 0.1.
+        if self.within is not None:
+            return np.abs(difference) <= self.within + 1e-12
+        if self.by == 0:
+            return difference > 0
+        return difference >= self.by - 1e-12
+
+    @property
+    def sites_for(self) -> int:
+        """The number of pairs whose mean difference is as claimed."""
+        return int(self.above(self.sites).sum())
+
+    @property
+    def noisy(self) -> bool:
+        """True where the mean lies no further from the claim than half of its 95% interval over seeds."""
+        distance = self.mean - self.by
+        if self.within is not None:
+            distance = abs(self.mean) - self.within
+        return abs(distance) < quantile(self.differences.shape[1]) * self.error
+
+    def at(self, places: Iterable[int]) -> float:
+        """Return the mean over some of the pairs; NaN where one of them is missing."""
+        if not set(places) <= set(self.places):
+            return NAN
+        return float(np.mean([self.sites[self.places.index(place)] for place in places]))
+
+
+def quantile(seeds: int) -> float:
+    """Return how many standard errors over so many seeds are half of a 95% interval."""
+    return float(stdtrit(max(seeds - 1, 1), 0.975))
+
+
+def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
+
+    `reference` has the level of chance of each condition, role, site and metric (see `results.reference`).
+    """
+    printed = _printed(words)
+    levels: dict[Any, float] = reference["chance"].to_dict()
+    chance = Chance(words.plan, values, levels)
+    rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
+
+
+class Chance:
+    """Whether the conditions of a trend have learned anything.
+
+    Parameters
+    ----------
+    levels : the score of a guess by the id of a condition, role, site and metric, where a metric has one
+    """
+
+    def __init__(self, plan: Plan, values: Values, levels: Mapping[tuple[str, str, str, str], float]) -> None:
+        self.plan = plan
+        self.values = values
+        self.levels = levels
+
+    def reigns(self, matched: list[Pair], trend: Trend) -> bool:
+        """Return whether neither side of a trend is above chance, by its 95% interval over seeds.
+
+        Quantities that are recorded in training are judged by the headline metric wherever the conditions are tested.
+        False for traffic, which does not depend on what is learned, and where the level of chance is not known.
+        """
+        if trend.of == "traffic":
+            return False
+        metric = trend.of
+        if trend.of in RECORDED:
+            metric = self.plan.study.headline
+        sides: dict[int, list[Cell]] = defaultdict(list)
+        for pair in matched:
+            for n, cell in enumerate((*pair.better, *pair.than)):
+                sides[n] += self._tested(cell) if trend.of in RECORDED else [cell]
+        excess = [self._excess(cells, metric) for cells in sides.values()]
+        return bool(excess) and all(_at_most_noise(levels) for levels in excess)
+
+    def _tested(self, cell: Cell) -> list[Cell]:
+        """Return the cells of the scores of a condition, under the inference whose levels are reported."""
+        inference = reported(self.plan, cell.condition)
+        return [Cell(cell.condition, inference, role, site) for role, site in cell.condition.sites()]
+
+    def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:
+        """Return by how much the mean over cells is better than chance for each seed that all have (seeds,)."""
+        measure = Measure.of(metric)
+        over = []
+        for cell in cells:
+            chance = self._level(cell, metric)
+            scores = finite(self.values.by_seed(cell, metric))
+            over.append({seed: measure.gain(score, chance) for seed, score in scores.items()})
+        seeds = set.intersection(*map(set, over)) if over else set()
+        return np.array([np.mean([gains[seed] for gains in over]) for seed in sorted(seeds)])
+
+    def _level(self, cell: Cell, metric: str) -> float:
+        """Return the level of chance at a cell; the mean over the sites of its role for a union; NaN if unknown."""
+        sites = [cell.site]
+        if cell.site == UNION:
+            sites = [site for role, site in cell.condition.sites() if role == cell.role]
+        levels = [self.levels.get((cell.condition.id, cell.role, site, metric), NAN) for site in sites]
+        return float(np.mean(levels))
+
+
+def _at_most_noise(levels: np.ndarray) -> bool:
+    """Return whether values over seeds (seeds,) are not surely above 0; False for unknown ones."""
+    if not len(levels) or np.isnan(levels).any():
+        return False
+    error = 0.0
+    if len(levels) > 1:
+        error = float(levels.std(ddof=1) / math.sqrt(len(levels)))
+    return bool(levels.mean() <= quantile(len(levels)) * error)
+
+
+def _row(
+    words: Words,
+    values: Values,
+    number: int,
+    trend: Trend,
+    printed: Mapping[tuple[str, ...], float],
+    chance: Chance,
+) -> dict[str, Any]:
+    measure = Measure.of(trend.of)
+    matched = pairs(words, number, trend)
+    outcome, lost = _outcome(matched, values, measure, trend)
+    row: dict[str, Any] = {
+        "study": words.plan.name,
+        "better_ids": _ids(cell for pair in matched for cell in pair.better),
+        "than_ids": _ids(cell for pair in matched for cell in pair.than),
+        "claim": trend.claim,
+        "doubt": "",
+        "reason": incomparable(values),
+    }
+    if outcome is None:
+        return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
+    wanted = trend.at_least
+    if wanted == "all":
+        wanted = len(outcome.sites)
+    held = bool(outcome.above(outcome.mean))
+    if wanted:
+        held = outcome.sites_for >= wanted
+    verdict = "yes" if held else "no"
+    doubt = _doubt(outcome, lost)
+    if chance.reigns(matched, trend):
+        doubt = ", ".join(filter(None, [doubt, "neither side is above chance"]))
+        if held:
+            verdict = CANNOT_TELL
+    row |= {
+        "held": verdict,
+        "mean_difference": outcome.mean,
+        "se": outcome.error,
+        "seeds": outcome.differences.shape[1],
+        "by": outcome.by,
+        "within": outcome.within,
+        "sites_for": outcome.sites_for,
+        "sites": len(outcome.sites),
+        "doubt": doubt,
+    }
+    paper = _paper(matched, trend, measure, printed)
+    if paper:
+        row |= {"published_difference": paper.mean, "published_for": paper.sites_for}
+    return row | {"sentence": _sentence(trend, measure, outcome, matched, paper, wanted)}
+
+
+def _ids(cells: Iterable[Cell]) -> str:
+    """Return the ids of cells, each once, with spaces between them."""
+    return " ".join(dict.fromkeys(cell.ids for cell in cells))
+
+
+def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
+    """Return the values of the cell with the best mean.
+
+    None if any cell has not been run, and empty if the metric is defined for no seed of one.
+    """
+    if not options or not all(options):
+        return None
+    # The best of several would be another one in some seeds if each seed chose anew: one cell is taken for all.
+    defined = [finite(values) for values in options]
+    if not all(defined):
+        return {}
+    return measure.best(defined, key=lambda values: float(np.mean(list(values.values()))))
+
+
+def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend) -> tuple[TrendResult | None, str]:
+    """Return the differences over the seeds that all pairs have, and a sentence about what is missing.
+
+    Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
+    """
+    if not matched:
+        return None, "the study does not run it at this scale"
+    sides = [
+        [_best([values.by_seed(cell, trend.of) for cell in side], measure) for side in (pair.better, pair.than)]
+        for pair in matched
+    ]
+    lost = [pair.site for pair, both in zip(matched, sides, strict=True) if None in both]
+    if lost:
+        return None, f"not run at {listed(list(dict.fromkeys(lost)))}"
+    defined = {n: (better, than) for n, (better, than) in enumerate(sides) if better and than}
+    if not defined:
+        return None, f"{measure.title} is defined at none of the sites"
+    # Each seed is compared with itself: what its data and initial weights do to both sides cancels out.
+    seeds = sorted(set.intersection(*(set(side) for both in defined.values() for side in both)))
+    if not seeds:
+        return None, "no seed has been run at all sites"
+    differences = np.array(
+        [[measure.gain(better[seed], than[seed]) for seed in seeds] for better, than in defined.values()]
+    )
+    outcome = TrendResult(differences, tuple(defined), *_bounds(trend, measure))
+    cells = [cell for pair in matched for cell in (*pair.better, *pair.than)]
+    asked = set.intersection(*({run.seed for run in cell.condition.runs.values()} for cell in cells))
+    if len(seeds) == len(asked):
+        return outcome, ""
+    return outcome, f"{len(seeds)} of {len(asked)} seeds"
+
+
+def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
+    """Return `by` and `within` in the unit of the metric."""
+    if not measure.percent:
+        return trend.by, trend.within
+    return trend.by / 100, None if trend.within is None else trend.within / 100
+
+
+def _doubt(outcome: TrendResult, lost: str) -> str:
+    """Return what weakens an outcome, in words."""
+    doubts = [lost] if lost else []
+    if math.isnan(outcome.error):
+        doubts.append("one seed: its noise is not known")
+    elif outcome.noisy:
+        doubts.append("within the noise of seeds")
+    return ", ".join(doubts)
+
+
+def _printed(words: Words) -> dict[tuple[str, ...], float]:
+    """Return published values by the ids of their cell and metric. The first table that prints one counts."""
+    printed: dict[tuple[str, ...], float] = {}
+    for target in words.targets():
+        if target.cell and not target.ledger and not target.row.misprint:
+            printed.setdefault(target.cell.key(target.metric), target.row.value * target.scale)
+    return printed
+
+
+def _paper(
+    matched: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[str, ...], float]
+) -> TrendResult | None:
+    """Return the trend in published numbers, over the pairs that have them on both sides."""
+    rows = {}
+    for place, pair in enumerate(matched):
+        better, than = ([printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than))
+        if not any(map(math.isnan, [*better, *than])):
+            rows[place] = [measure.gain(measure.best(better), measure.best(than))]
+    if not rows:
+        return None
+    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure))
+
+
+def _names(trend: Trend, measure: Measure) -> str:
+    """Return what is compared: `FedBN is above FedAvg in accuracy`."""
+    relation = "as good as"
+    if trend.within is None:
+        relation = "above" if measure.higher else "below"
+    return f"{_name(trend.better)} is {relation} {_name(trend.than)} in {measure.title}"
+
+
+def _sentence(
+    trend: Trend,
+    measure: Measure,
+    outcome: TrendResult,
+    matched: list[Pair],
+    paper: TrendResult | None,
+    wanted: int | None,
+) -> str:
+    """Return our numbers, the claim, and the numbers of the paper in a sentence."""
+    several = len({pair.site for pair in matched}) < len(matched)
+    places = "pairs of a condition and a site" if several else "sites"
+    if trend.at in ("internal", "external"):
+        places = f"pairs of a condition and an {trend.at} site" if several else f"{trend.at} sites"
+    amount = ""
+    if outcome.within is not None:
+        amount = f" to {measure.amount(outcome.within)}"
+    elif outcome.by:
+        amount = f" by at least {measure.amount(outcome.by)}"
+    text = (
+        f"{_names(trend, measure)}{amount} at {outcome.sites_for} of {len(outcome.sites)} {places}; on average the "
+        f"difference is {measure.amount(outcome.mean, sign=True)}"
+    )
+    if not math.isnan(outcome.error):
+        text += f" (standard error {measure.text(outcome.error)})"
+    if wanted:
+        claimed = "all" if wanted == len(outcome.sites) else f"at least {wanted}"
+        text += f"; claimed is {claimed}"
+    if paper:
+        average = measure.text(paper.mean, sign=True)
+        text += f"; in the paper: {paper.sites_for} of {len(paper.sites)}, {average}"
+        if paper.places != outcome.places:
+            text += f" (ours at the same: {measure.text(outcome.at(paper.places), sign=True)})"
+    return text
+
+
+def _name(side: Side) -> str:
+    """Return a side as the study names it."""
+    if isinstance(side, dict):
+        return ", ".join(f"{key} {_setting(value)}" for key, value in side.items())
+    if all(isinstance(part, str) for part in side):
+        return " + ".join(map(str, side))
+    return f"the best of {listed([_name(part) for part in side if not isinstance(part, str)])}"
+
+
+def _setting(value: Any) -> str:
+    """Return a value of a selector in words: `tsmobn (momentum 0.5)`."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict) or "name" not in value:
+        return json.dumps(value)
+    settings = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "name")
+    if not settings:
+        return str(value["name"])
+    return f"{value['name']} ({settings})"
