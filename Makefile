@@ -54,9 +54,9 @@ define BESIDE
 	touch $@
 endef
 
-# The libraries that runs are exported to, and OpenSlide.
+# The libraries that runs are exported to, OpenSlide, and weights of ImageNet.
 $(EXPORTS_STAMP): $(STAMP) requirements-exports.lock
-	@echo ".venv-exports: MLflow, Ignite and OpenSlide beside .venv, for tests and types: 150 MB on disk"
+	@echo ".venv-exports: MLflow, Ignite, OpenSlide and weights beside .venv, for tests and types: 170 MB on disk"
 	$(BESIDE)
 
 # What joins real sites. It wants other versions of two packages than .venv has, and finds its own first.
@@ -71,7 +71,7 @@ $(DOCS_STAMP): $(STAMP) requirements-docs.lock
 
 setup: $(STAMP) ## set up the environment alone
 
-exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, Ignite and OpenSlide
+exports: $(EXPORTS_STAMP) ## set up .venv-exports too, with MLflow, Ignite, OpenSlide and weights of ImageNet
 
 flower: $(FLOWER_STAMP) ## set up .venv-flower too, with Flower
 
@@ -135,7 +135,7 @@ COMPILE = env -u UV_TORCH_BACKEND $(BIN)/uv pip compile --quiet --universal --py
 PACKAGE = $(COMPILE) --group dev --group setup pyproject.toml
 BEYOND = awk 'NR == FNR { if (/^[^ ]/) common[$$0]; next } /^[^ ]/ { mine = !($$0 in common) } mine' requirements.lock "$$whole"
 
-EXTRAS = $(addprefix --extra ,bundle mlflow slides)
+EXTRAS = $(addprefix --extra ,bundle mlflow pretrained slides)
 # Flower wants an older rich and a newer certifi than the others.
 APART = rich|certifi
 

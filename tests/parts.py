@@ -37,7 +37,7 @@ class Part:
     arguments: Sequence[str]
 
 
-ELSEWHERE = ("tests/export", "tests/slides", "tests/faults/test_misread.py")
+ELSEWHERE = ("tests/export", "tests/slides", "tests/faults/test_misread.py", "tests/models/test_lite0_weights.py")
 EXPORTS = Part("exports", ".venv-exports", (*SPREAD, *ELSEWHERE))
 FLOWER = Part("flower", ".venv-flower", ("tests/flower",))
 MAIN = Part("main", ".venv", (*SPREAD, "--durations=15", "tests", *(f"--ignore={path}" for path in ELSEWHERE)))

@@ -18,7 +18,7 @@ from torch import nn
 from torchvision.models import densenet121, resnet18
 
 from fedshift.figures._canvas import COLOURS, WIDTH, svg
-from fedshift.nn.batchnorm import batch_norms
+from fedshift.nn.norms import audit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,8 +45,8 @@ class Counts(NamedTuple):
 
 def counts(network: nn.Module) -> Counts:
     """Count the BN tensors of a network."""
-    tensors = {f"{name}.{leaf}" for name, layer in batch_norms(network).items() for leaf in layer.state_dict()}
-    return Counts(len(tensors), sum(LETTERS in name for name in tensors))
+    found = audit(network, letters=LETTERS)
+    return Counts(len(found.by_type), len(found.by_type & found.by_letters))
 
 
 def drawn(found: dict[str, Counts]) -> str:

@@ -129,6 +129,9 @@ ADAM = {"server_lr": 0.05, "beta1": 0.8, "beta2": 0.95, "tau": 0.01}
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "fedavg": ("fedavg", by_hand.fedavg, {}),
     "fedavg, momentum": ("fedavg", by_hand.fedavg, HEAVY),
+    "fixbn": ({"name": "fixbn", "freeze_after": 1}, by_hand.fixbn(1), {}),
+    "fixbn, half of three rounds": ("fixbn", by_hand.fixbn(2), HEAVY),
+    "fixbn, from the start": ({"name": "fixbn", "freeze_after": 0}, by_hand.fixbn(0), {}),
     "fedprox": ({"name": "fedprox", "mu": 0.7}, by_hand.fedprox(0.7), {}),
     "fedprox, momentum": ({"name": "fedprox", "mu": 0.7}, by_hand.fedprox(0.7), HEAVY),
     "fedprox, norm": ({"name": "fedprox", "mu": 0.7, "form": "norm"}, by_hand.fedprox(0.7, "norm"), {}),

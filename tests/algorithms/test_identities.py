@@ -54,6 +54,7 @@ AT_REST = [
     {"name": "fedtan"},
     {"name": "fedavg_alg2"},
     {"name": "fedtan2", "exchange_rounds": 3},
+    {"name": "fixbn", "freeze_after": 3},
     {"name": "fedavgm", "beta": 0.0},
     {"name": "fedsam", "rho": 0.0},
     {"name": "qffl", "q": 0.0},
@@ -69,6 +70,7 @@ ALL = [
     {"name": "feddc", "alpha": 0.1},
     *PERFEDAVG,
     {"name": "fedtan2", "exchange_rounds": 1},
+    "fixbn",
     *("fedsam", "qffl", "afl", "feddg_ga", "groupdro"),
     {"name": "vrex", "beta": 0.1},
 ]
@@ -470,13 +472,17 @@ def test_fedtan2_that_never_stops_exchanging_is_fedtan() -> None:
     assert gap(after({"name": "fedtan2", "exchange_rounds": 2}), expected) > 1e-3
 
 
-def test_fedtan2_that_never_exchanges_is_fedavg_with_frozen_statistics() -> None:
-    """The reference is plain PyTorch with batch norm in evaluation mode; statistics are not 0 and 1."""
+@pytest.mark.parametrize("given", [{"name": "fedtan2", "exchange_rounds": 0}, {"name": "fixbn", "freeze_after": 0}])
+def test_statistics_that_are_frozen_from_the_start(given: dict[str, Any]) -> None:
+    """FedTAN-II that never exchanges, and FixBN, are FedAvg in plain PyTorch with batch norm in evaluation mode.
+
+    Statistics are not 0 and 1.
+    """
     model = network()
     model(torch.cat([x for x, _ in clients().values()]))
     frozen = {k: model.state_dict()[k].clone() for k in kinds(model)["statistics"] + kinds(model)["counters"]}
     noted = {name: Noted(*given) for name, given in clients().items()}
-    got = federation({"name": "fedtan2", "exchange_rounds": 0}, model=model, data=noted, momentum=0.9).run()
+    got = federation(given, model=model, data=noted, momentum=0.9).run()
 
     class Frozen(nn.Sequential):
         def train(self, mode: bool = True) -> Frozen:
@@ -493,3 +499,34 @@ def test_fedtan2_that_never_exchanges_is_fedavg_with_frozen_statistics() -> None
         assert gap({k: got.global_state()[k]}, {k: v}) < 1e-14, "means of equal tensors"
     moving = federation(model=model, momentum=0.9).run()
     assert gap({k: moving.global_state()[k] for k in mean}, mean) > 1e-3
+
+
+# ---- FixBN
+
+
+@pytest.mark.parametrize("bn", POLICIES)
+def test_fixbn_that_never_freezes_is_fedavg(bn: str) -> None:
+    expected = after("fedavg", bn=bn)
+    assert differing(after({"name": "fixbn", "freeze_after": 3}, bn=bn), expected) == []
+    assert gap(after({"name": "fixbn", "freeze_after": 2}, bn=bn), expected) > 1e-4
+
+
+@pytest.mark.parametrize("bn", POLICIES)
+def test_fixbn_is_fedavg_until_statistics_freeze_and_these_stay_as_they_are(bn: str) -> None:
+    """Where statistics stay at the clients, each freezes its own."""
+    got = federation("fixbn", bn=bn, rounds=4).run(2)
+    frozen = states(got)
+    assert differing(frozen, states(federation("fedavg", bn=bn, rounds=4).run(2))) == []
+    ended = states(got.run())
+    kept = [f"{owner}/{k}" for owner in ("global", *SIZES) for k in kinds(network())["statistics"]]
+    assert gap({k: ended[k] for k in kept}, {k: frozen[k] for k in kept}) < 1e-14, "means of equal tensors"
+    assert gap(ended, frozen) > 1e-3
+    apart = gap(*({k: frozen[f"{site}/{k}"] for k in kinds(network())["statistics"]} for site in "ab"))
+    assert (apart > 0.1) == ("statistics" not in TRAVELS[bn])
+
+
+def test_the_second_phases_of_fixbn_and_fedtan2_are_the_same() -> None:
+    first = federation({"name": "fedtan2", "exchange_rounds": 2}, rounds=4, **MOMENTUM).run(2)
+    second = federation({"name": "fixbn", "freeze_after": 2}, rounds=4, **MOMENTUM)
+    second.restore(first.tensors(), first.progress())
+    assert differing(states(second.run()), states(first.run())) == []

@@ -27,6 +27,7 @@ FLOATS, LOCAL, MESSAGES, CLIENT, SERVER = (
 NONE = "–"
 EXPECTED = {
     "fedavg": ("P + S", "W", "1", NONE, NONE),
+    "fixbn": ("P + S", "W", "1", NONE, NONE),  # frozen statistics travel, as in FedTAN's tables
     "fedprox": ("P + S", "W", "1", NONE, NONE),
     "perfedavg": ("P + S", "W", "1", NONE, NONE),
     "moon": ("P + S", "W", "1", "P + S", NONE),  # its previous model

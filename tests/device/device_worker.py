@@ -37,10 +37,10 @@ from fedshift.core.rng import stream
 from fedshift.data import samples as stored
 from fedshift.data.samples import MappedSamples, TensorSamples, at_site, site_statistics
 from fedshift.engine.local_round import LocalRound
-from fedshift.engine.prediction import adapted_probabilities, client_answer, probabilities
+from fedshift.engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities
 from fedshift.engine.read_ahead import read_ahead
 from fedshift.engine.server_round import ServerRound
-from fedshift.inferences import Personalise, Site
+from fedshift.inferences import Inference, Personalise, Site
 from fedshift.io.arrays import read_tensors
 from fedshift.io.tables import read_table
 from fedshift.jobs.predict import MaskReader
@@ -166,11 +166,19 @@ def convolutions() -> nn.Module:
         )
 
 
+def asked(model: nn.Module, samples: TensorSamples, inference: Inference, *settings: Any) -> torch.Tensor | None:
+    """What one internal site answers to an inference."""
+    if not inference.asks:
+        return None
+    ask = partial(client_answer, model, samples, inference, *settings)
+    return federation_answer(inference, lambda known: {"": ask(known=known)}, {"": 1.0})
+
+
 def predicted(device: torch.device, name: str, personalise: Personalise | None = None) -> dict[str, Any]:
     inference = settled("inference", name).model_copy(update={"batch_size": 5, "personalise": personalise})
     model = copy.deepcopy(network(dropout=0.2, dtype=torch.float32)).to(device)
     test, val = (TensorSamples(*data) for data in clients({"x": 23, "y": 9}, 3, torch.float32).values())
-    answer = client_answer(model, val, inference, device) if inference.asks else None
+    answer = asked(model, val, inference, device)
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
     if personalise:
         return {"p": adapted_probabilities(model, test, val, inference, "x", device, known=site)}
@@ -184,7 +192,7 @@ def predicted_masks(device: torch.device, name: str) -> dict[str, Any]:
     model = squares.network(dtype=torch.float32).to(device)
     samples = squares.clients({"x": 23, "y": 12}, 3, torch.float32).values()
     test, val = (TensorSamples(x.to(device), y.to(device)) for x, y in samples)
-    answer = client_answer(model, val, inference, device, task) if inference.asks else None
+    answer = asked(model, val, inference, device, task)
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
     reader = MaskReader(task, inference.image_order(len(test)))
     adapted = np.zeros(len(test), bool)

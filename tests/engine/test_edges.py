@@ -436,7 +436,8 @@ NO_NORM = "is FedAvg here, since the network has no batch-norm layer"
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["fedtan", "fedavg_alg2", "fedtan2", {"name": "fedtan2", "exchange_rounds": 0}, "fedavg", "scaffold"]
+    "algorithm",
+    ["fedtan", "fedavg_alg2", "fedtan2", {"name": "fedtan2", "exchange_rounds": 0}, "fixbn", "fedavg", "scaffold"],
 )
 def test_a_joint_step_without_batch_norm_is_a_warning(algorithm: Any, capsys: pytest.CaptureFixture[str]) -> None:
     name = algorithm if isinstance(algorithm, str) else algorithm["name"]

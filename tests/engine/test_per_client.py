@@ -98,7 +98,7 @@ def test_weights_of_a_round_are_those_of_its_means(joint: bool) -> None:
 def test_an_evaluation_has_no_effect_on_training(frozen: bool) -> None:
     """It is that of the received network over all samples in evaluation mode, and leaves all modes as they were."""
     SEEN_LOSSES.clear()
-    hooks = {"freezes_statistics": lambda self, number: frozen, "__module__": __name__}
+    hooks = {"freezes_statistics": lambda self, number, rounds: frozen, "__module__": __name__}
     evaluated, plain = (type("Plain", (cls,), hooks)() for cls in (Evaluated, Algorithm))
     x, y = clients()["a"]
     validation = {"a": (x[:5], y[:5])}

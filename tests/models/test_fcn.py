@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +15,7 @@ from toy import differing
 
 from fedshift import Federation
 from fedshift.core.errors import UserError
-from fedshift.models import _imagenet, initialise
+from fedshift.models import initialise
 from fedshift.models.fcn_resnet50 import FCNResNet50
 from fedshift.nn.features import head
 
@@ -55,12 +57,14 @@ def test_its_batch_norm_stays_at_home(network: nn.Module, narrow: nn.Module) -> 
     assert len(kept) == 5 * (53 + 1)
 
 
-def test_resnet_50_alone_is_pretrained(network: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resnet_50_alone_is_pretrained(network: nn.Module, tmp_path: Path) -> None:
     with torch.device("meta"):
         empty = resnet50(weights=None).state_dict()
-    state = {name: torch.full(tensor.shape, 0.5).to(tensor.dtype) for name, tensor in empty.items()}
-    monkeypatch.setattr(_imagenet, "imagenet", lambda *_: state)
-    found = initialise(FCNResNet50(pretrained=True), (3, 64, 64), 3, seed=0).state_dict()
+    state = {name: torch.tensor(0.5).to(tensor.dtype).expand(tensor.shape) for name, tensor in empty.items()}
+    file = tmp_path / "resnet50.pth"
+    torch.save(state, file)
+    model = FCNResNet50(weights=file, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+    found = initialise(model, (3, 64, 64), 3, seed=0).state_dict()
     given = {f"backbone.{name}": tensor for name, tensor in state.items() if not name.startswith("fc.")}
     assert [name for name, tensor in given.items() if not torch.equal(found[name], tensor)] == []
     assert sorted({name.split(".")[0] for name in found.keys() - given.keys()}) == ["classifier"]

@@ -11,6 +11,7 @@ import math
 import re
 import urllib.error
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import pytest
 import torch
 import torchvision
 from torch import Tensor, nn
-from torchvision.models._api import Weights
 
 from fedshift import UserError
 from fedshift.core.registry import build
 from fedshift.models import initialise
+from fedshift.models._imagenet import Pretrained
 from fedshift.models.alexnet_bn import AlexNetBN
 from fedshift.models.densenet121 import DenseNet121
 from fedshift.models.densenet_small import DenseNetSmall
@@ -134,7 +135,7 @@ def test_perceptrons(hidden: list[int], shape: tuple[int, ...], classes: int, pa
 def test_one_hidden_layer_is_the_same_as_a_number_or_a_list() -> None:
     one, two = (initialise(MLP(hidden=h), (5,), 2, seed=0).state_dict() for h in (7, (7,)))
     assert all(torch.equal(one[k], two[k]) for k in one | two)
-    assert build("model", "mlp").spec() == {"name": "mlp", "hidden": 30}, "whose digest is in the names of old runs"
+    assert build("model", "mlp").identity() == {"name": "mlp", "hidden": 30}, "whose digest is in the names of old runs"
 
 
 @pytest.mark.parametrize("hidden", [0, [], [16, -1], "many", True, 2.5, [[16]], None])
@@ -243,15 +244,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     gc.collect()
 
 
-def stored(state: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, weights: str = "AlexNet_Weights") -> Path:
+def stored(state: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, model: type[Pretrained] = AlexNetBN) -> Path:
     """A file in the cache, named by its SHA-256 as torchvision's are, which stands in for torchvision's."""
     torch.save(state, cache / "new")
     name = f"alexnet-owt-{hashlib.sha256((cache / 'new').read_bytes()).hexdigest()[:8]}.pth"
-
-    class Fake(torchvision.models.WeightsEnum):
-        IMAGENET1K_V1 = Weights(url=f"https://nowhere.invalid/{name}", transforms=None, meta={})
-
-    monkeypatch.setattr(torchvision.models, weights, Fake)
+    monkeypatch.setattr(model, "published", replace(model.published, file=name))
     return (cache / "new").rename(cache / name)
 
 
@@ -327,7 +324,7 @@ def test_all_of_densenet_but_the_last_layer_is_pretrained(cache: Path, monkeypat
     names = [name for name in state if not name.endswith("num_batches_tracked")]
     given = {earlier(name): spread(state[name].shape, n) for n, name in enumerate(names)}
     assert sum(".norm.1." in name for name in given) == 58 * 4
-    stored(given, cache, monkeypatch, "DenseNet121_Weights")
+    stored(given, cache, monkeypatch, DenseNet121)
     plain, taken = (initialise(DenseNet121(pretrained=p), (3, 32, 32), 2, seed=0).state_dict() for p in (False, True))
     for name, tensor in taken.items():
         kept = name.startswith("classifier.") or name.endswith("num_batches_tracked")

@@ -67,9 +67,27 @@ def test_the_loss_says_how_classes_are_weighed(built: tuple[Plan, Paths]) -> Non
 def test_initial_weights_have_an_origin(built: tuple[Plan, Paths]) -> None:
     assert lines(built)["Initial weights"][0].startswith("Drawn at random from the run's seed, not pretrained;")
     (line,) = lines(built, model={"name": "alexnet_bn", "pretrained": True})["Initial weights"]
-    assert "pretrained on ImageNet; the last layer is drawn at random" in line
+    assert (
+        "pretrained; the last layer is drawn at random from the run's seed. Weights: alexnet-owt-7be5be79.pth" in line
+    )
+    assert line.endswith(
+        "of torchvision (BSD-3-Clause), trained on ImageNet, whose images are for research that is not commercial."
+    )
     (line,) = lines(built, model="alexnet_bn")["Initial weights"]
     assert "not pretrained" in line
+
+
+def test_layers_that_rest_are_told_where_there_are_any(built: tuple[Plan, Paths]) -> None:
+    said = lines(built)
+    assert "Trained layers" not in said
+    assert "train all" not in said["Training"][0]
+    (line,) = lines(built, training={"train": "head"})["Trained layers"]
+    assert line.startswith(
+        "The last layer alone: a linear probe. All else, running statistics of batch norm too, keeps"
+    )
+    runs = [{"algorithm": "fedavg", "training": {"train": train}} for train in ("all", ["norm", "head"])]
+    whole, tuned = lines(built, runs=runs)["Trained layers"]
+    assert (whole, tuned.partition(".")[0]) == ("All layers.", "Norms and the last layer: norm tuning")
 
 
 def test_a_site_that_chooses_the_round_is_named(built: tuple[Plan, Paths]) -> None:

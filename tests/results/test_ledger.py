@@ -149,7 +149,7 @@ Moves = Callable[[int, int], tuple[int, ...]]
 MOVES: dict[str, Moves] = {
     **dict.fromkeys(["local", "pooled"], lambda p, s: (0, 0)),
     **dict.fromkeys(
-        ["fedavg", "fedbn", "silobn", "fedprox", "fedadam", "moon", "perfedavg"], lambda p, s: 2 * (p + s,)
+        ["fedavg", "fedbn", "silobn", "fedprox", "fedadam", "moon", "perfedavg", "fixbn"], lambda p, s: 2 * (p + s,)
     ),
     **dict.fromkeys(["fedavgm", "fedadagrad", "fedyogi", "fedsam"], lambda p, s: 2 * (p + s,)),
     **dict.fromkeys(["scaffold", "feddc"], lambda p, s: 2 * (2 * p + s,)),
@@ -411,3 +411,16 @@ def test_prepared_images_tell_their_shape(tmp_path: Path) -> None:
     for title in alone:
         assert (a_round[title]["Floats down"], a_round[title]["Messages"]) == ("0", "0")
         assert (total[title]["% extra"], total[title]["GB"]) == ("–", "0.0000")
+
+
+def test_layers_that_rest_are_told_in_percent_of_all(tmp_path: Path) -> None:
+    """8x8 RGB into 30 hidden units and two classes: of 6,062 floats with batch norm, the last layer has 62."""
+    trains = ("all", "head", ["norm", "head"])
+    runs = [{"algorithm": "fedavg", "training": {"train": train}} for train in trains]
+    plan, paths = fake_study.build(tmp_path, runs=runs, seeds=[0])
+    (a_round, *_) = parsed("\n".join(table.md() for table in tables(plan, paths)))
+    whole = 8 * 8 * 3 * 30 + 30 + 4 * 30 + 30 * 2 + 2
+    sent = [whole, 30 * 2 + 2, 30 * 2 + 2 + 4 * 30]
+    assert [row["Floats up"] for row in a_round.values()] == [f"{floats:,}" for floats in sent]
+    saved = [rounded(Fraction(100 * (floats - whole), whole), 2) for floats in sent[1:]]
+    assert [row["% over all layers"] for row in a_round.values()] == ["–", *saved]

@@ -108,10 +108,13 @@ def normal(x: Vector) -> Vector:
     return (x - x.mean()) / np.sqrt(((x - x.mean()) ** 2).mean() + 1e-5)
 
 
-def logistic(theta: Vector, x: Vector, y: Vector) -> tuple[float, Vector]:
-    """Mean cross-entropy of logits [0, w h + b], with h = x or gamma x' + beta, and its gradient."""
+def logistic(theta: Vector, x: Vector, y: Vector, stats: Vector | None = None) -> tuple[float, Vector]:
+    """Mean cross-entropy of logits [0, w h + b], with h = x or gamma x' + beta, and its gradient.
+
+    x' is normalised by mean and variance of the batch, or by those of `stats`.
+    """
     *norm, w, b = theta
-    u = normal(x)
+    u = normal(x) if stats is None else (x - stats[0]) / np.sqrt(stats[1] + 1e-5)
     h = norm[0] * u + norm[1] if norm else x
     z = w * h + b
     d = (1 / (1 + np.exp(-z)) - y) / len(y)
@@ -141,6 +144,27 @@ def fedavg(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
     p = f.shares(chosen)
     f.x = p @ [f.work(site, lr) for site in chosen]
     return p
+
+
+def fixbn(m: int) -> Any:
+    def algorithm(f: Federated, chosen: list[Site], lr: float, number: int) -> Vector:
+        if number <= m:
+            return fedavg(f, chosen, lr, number)
+        sent = []
+        for site in chosen:
+            stats = f.stats if f.statistics_travel else site.stats
+
+            def objective(site: Site, theta: Vector, stats: Vector = stats) -> tuple[float, Vector, Vector]:
+                x, y = site.take()
+                return *logistic(theta, x, y, stats), x
+
+            sent.append(f.work(site, lr, objective=objective))
+            site.stats = stats
+        p = f.shares(chosen)
+        f.x = p @ sent
+        return p
+
+    return algorithm
 
 
 def fedprox(mu: float, form: str = "squared", skip: bool = False) -> Any:

@@ -339,6 +339,8 @@ class Algorithm(Plugin):
     why: ClassVar[str] = ""
     needs_sgd: ClassVar[str] = ""
     """Why local steps must be those of SGD; empty if they may be those of any optimiser."""
+    needs_body: ClassVar[str] = ""
+    """Why more than the last layer must be trained; empty if `training.train` may be `head`."""
     stands_for: ClassVar[str] = ""
     """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
     layers: ClassVar[str] = "full"
@@ -393,6 +395,12 @@ class Algorithm(Plugin):
         if self.needs_sgd and training.optimiser != "sgd":
             problem = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
             raise UserError("training.optimiser", problem, "use 'sgd'")
+        needs_body = self.needs_body or (
+            "" if self.layers == "full" else "it tells head and body apart, and the body would rest"
+        )
+        if needs_body and training.train == "head":
+            problem = f"'head' has no meaning with {self.name}: {needs_body}"
+            raise UserError("training.train", problem, "use 'all' or ['norm', 'head']")
 
     def extend(self, model: nn.Module) -> nn.Module:
         """Return the network with the algorithm's own layers; the caller sets a keyed random state."""
@@ -467,8 +475,8 @@ class Algorithm(Plugin):
         """Return how the first local step of round `number` is taken jointly, or None if it is not."""
         return None
 
-    def freezes_statistics(self, number: int) -> bool:
-        """Return whether BN normalises with fixed running statistics during training in round `number`."""
+    def freezes_statistics(self, number: int, rounds: int) -> bool:
+        """Return whether BN normalises with fixed running statistics in the training of round `number` of `rounds`."""
         return False
 
     # ---- a client's local training

@@ -26,6 +26,16 @@ def _weights(value: Any) -> Any:
     raise UserError("", f"is {value!r}", "give balanced, or a list with a weight above 0 for each class")
 
 
+def _trained(value: Any) -> Any:
+    """Return a value of `train`, in one form. Raises one UserError where pydantic would raise one for each form."""
+    forms: dict[tuple[str, ...], Any] = {("all",): "all", ("head",): "head", ("head", "norm"): ("norm", "head")}
+    parts = [value] if isinstance(value, str) else value
+    key = tuple(sorted(map(str, parts))) if isinstance(parts, list | tuple) else ()
+    if key not in forms:
+        raise UserError("", f"is {value!r}", "give all, head (a linear probe), or [norm, head] (norm tuning)")
+    return forms[key]
+
+
 ADAM = ("optimiser", "beta1", "beta2")
 """The setting that chooses Adam, and those that have no effect with SGD."""
 
@@ -93,6 +103,14 @@ class Training(Frozen, allow_inf_nan=False):
     weight_decay: float = Field(
         0.0, ge=0, description="weight decay of the clients: part of the gradient, but apart from it in adamw"
     )
+    train: Annotated[Literal["all", "head"] | tuple[Literal["norm"], Literal["head"]], BeforeValidator(_trained)] = (
+        Field(
+            "all",
+            description="layers that are trained: all; head, the last one (linear probe: batch norm stays in "
+            "evaluation mode); or [norm, head] (norm tuning: running statistics move, too). The others keep their "
+            "initial values, and do not travel",
+        )
+    )
     class_weights: Annotated[
         Literal["balanced"] | tuple[Annotated[float, Field(gt=0)], ...] | None, BeforeValidator(_weights)
     ] = Field(
@@ -106,6 +124,12 @@ class Training(Frozen, allow_inf_nan=False):
         gt=0,
         description="largest norm of the gradient of a local step, over all trainable tensors; "
         "the corrections of an algorithm are included",
+    )
+    clip_adaptive: float | None = Field(
+        None,
+        gt=0,
+        description="largest norm of the gradient of each row of weights (a filter, a unit, a vector), as a multiple "
+        "of the norm of the row itself: adaptive gradient clipping, as in FedWon; the last layer is not clipped",
     )
     weights: Literal["size", "uniform"] = Field(
         "size", description="weight of a client: by its number of training samples, or the same for all clients"
@@ -170,6 +194,8 @@ class Training(Frozen, allow_inf_nan=False):
     def _together(self) -> Training:
         if self.momentum and self.optimiser != "sgd":
             raise UserError("momentum", f"is a setting of sgd, and not of {self.optimiser}", "set it to 0; see beta1")
+        if self.clip_norm and self.clip_adaptive:
+            raise UserError("clip_adaptive", "and clip_norm both shorten the gradient", "drop one of the two")
         if self.select_at and self.select == "last":
             raise UserError("select_at", "chooses the round, but select is last", "drop one of the two")
         if self.patience and self.select == "last":
@@ -207,11 +233,16 @@ class Training(Frozen, allow_inf_nan=False):
         # False was the default once, and is now said by leaving the setting open.
         settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
         without_effect = {
-            *(name for name in ("training_loss_every", "training_loss_images", "class_weights") if not settings[name]),
+            *(
+                name
+                for name in ("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive")
+                if not settings[name]
+            ),
             *(ADAM if self.optimiser == "sgd" else ()),
             *(["deterministic"] if self.deterministic else ()),
+            *(["train"] if self.train == "all" else ()),
             *(["select_by"] if self.select_by in (None, "accuracy") else ()),
-            *(name for name in ("select_at", "epochs_at") if not settings[name]),
+            *(name for name in ("class_weights", "clip_adaptive", "select_at", "epochs_at") if not settings[name]),
         }
         return {name: value for name, value in settings.items() if name not in without_effect}
 

@@ -39,6 +39,7 @@ class FedProto(Algorithm):
     paper = "Tan et al. 2022"
     policies = ("local",)
     why = "no tensor of the network is aggregated"
+    needs_body = "the features that it compares are those of layers that rest"
     collaboration = SharedPrototypes()
     per_client = frozenset({"prototypes", "has"})
     weight: float = Field(1.0, ge=0, description="weight of the squared distance to the prototypes (lambda)")

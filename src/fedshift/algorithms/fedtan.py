@@ -27,6 +27,7 @@ class FedTAN(Algorithm):
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
     needs_sgd = "the mean of the clients' first steps must be the step along their mean gradient"
+    needs_body = "what clients exchange are statistics and gradients of batch norm, which rests"
     running_var_bessel: Bessel = Field(
         "torch", description="Bessel's correction of the joint variance that enters the running variance"
     )

@@ -26,6 +26,7 @@ class FedTAN2(Algorithm):
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
     needs_sgd = "the mean of the clients' first steps must be the step along their mean gradient"
+    needs_body = "what clients exchange are statistics and gradients of batch norm, which rests"
     label_fields = frozenset({"exchange_rounds"})
     exchange_rounds: int = Field(
         100, ge=0, description="rounds of layer-wise exchange before the statistics freeze (M)"
@@ -44,7 +45,8 @@ class FedTAN2(Algorithm):
             )
 
     def joint(self, number: int) -> Joint | None:
-        return None if self.freezes_statistics(number) else Joint(gradients=True, bessel=self.running_var_bessel)
+        exchanges = number <= self.exchange_rounds
+        return Joint(gradients=True, bessel=self.running_var_bessel) if exchanges else None
 
-    def freezes_statistics(self, number: int) -> bool:
+    def freezes_statistics(self, number: int, rounds: int) -> bool:
         return number > self.exchange_rounds

@@ -260,6 +260,36 @@ def require_transforms(plan: Plan) -> None:
     require_none({str(fault): fault for fault in faults}.values())
 
 
+def norms(plan: Plan) -> list[str]:
+    """Return a line for each policy that keeps nothing, or the same as another one, in a network of the study.
+
+    Networks are built without memory and without pretrained weights. Raises UserErrors for those that cannot be built
+    for images of the shape that the dataset states.
+    """
+    from ..models import shaped
+    from ..nn.at_home import remarks
+    from ..transforms import shape_after
+
+    lines, faults = dict[str, None](), dict[str, UserError]()
+    parts = ("model", "transforms", "bn", "norms")
+    alike = {digest.of([run.data.id, run.model_dump(mode="json", include={*parts})]): run for run in plan.runs.values()}
+    for run in alike.values():
+        dataset = run.data.dataset
+        side = getattr(dataset, "size", None)
+        try:
+            shape = shape_after(run.transforms, dataset.shape or (3, side or 96, side or 96))
+            model = shaped(run.model, shape, len(dataset.classes))
+        except UserError as fault:
+            # Other images may fit than those of a size that was only guessed.
+            if (dataset.shape or side) and not run.data.prepare:
+                faults[str(fault)] = fault
+            continue
+        if model and run.algorithm.collaboration.has_global_model:
+            lines |= dict.fromkeys(f"{plan.path}: {line}" for line in remarks(model, run.bn, run.norms))
+    require_none(faults.values())
+    return [*lines]
+
+
 def lines(table: str, inspection: Inspection) -> Iterator[str]:
     """Yield what was seen in a table: a line for all of it, one for each site, and the warnings."""
     images = sum(site.samples for site in inspection.sites)

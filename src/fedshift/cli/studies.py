@@ -17,7 +17,7 @@ from ..datasets import Scale
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
 from ..results.pairs import require
-from .data import inspected, moved, partitions, problems, require_transforms, unknown_sites
+from .data import inspected, moved, norms, partitions, problems, require_transforms, unknown_sites
 from .group import Group, at_scale, call, heading, label, member, plans
 from .projects import left_over
 
@@ -93,6 +93,7 @@ def check(args: argparse.Namespace) -> None:
                 *partitions(checked),
                 *unknown_sites(checked),
                 *_hints(checked),
+                *norms(checked),
                 *seen,
                 *moved(checked, Paths()),
                 *problems(checked, Paths()),
@@ -125,6 +126,10 @@ def _hints(plan: study.Plan) -> list[str]:
     first, leads = declared.metrics[0], declared.headline
     if first != leads and "headline" not in declared.model_fields_set:
         hints.append(("metrics", f"{leads} leads the page; if {first} is to lead, say headline: {first}"))
+    if any(run.model.origin and "normalize" not in {t.name for t in run.transforms} for run in plan.runs.values()):
+        hints.append(
+            ("transforms", "hold no normalize, and pretrained weights saw images with its means and deviations")
+        )
     return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
 
 

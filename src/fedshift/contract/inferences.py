@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.errors import UserError
 from ..core.registry import build
 from ..data.samples import TensorSamples
-from ..engine.prediction import adapted_probabilities, client_answer, probabilities, site_predictor
+from ..engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities, site_predictor
 from ..inferences import Inference, Personalise, Site
 from ..tasks import CLASSIFICATION, Task
 from .case import Broken, Case, made, require
@@ -38,14 +38,15 @@ def cases(cls: Kind) -> Iterator[Case]:
     """Yield what inferences must satisfy."""
     yield Case("it answers each batch with logits", partial(answers_logits, cls))
     for norm in (*NORMS, VECTORS):
+        unless_refused = partial(_unless_refused, cls, norm)
         for mode, train in (("training", True), ("evaluation", False)):
             for title, fails in (("", False), (", after an error in the middle of a site", True)):
                 words = f"it leaves every bit of the model: {norm}, in {mode} mode{title}"
-                yield Case(words, partial(_unless_refused, norm, partial(leaves_the_model, cls, norm, train, fails)))
+                yield Case(words, partial(unless_refused, partial(leaves_the_model, cls, norm, train, fails)))
         words = f"it predicts a last batch of one image: {norm}"
-        yield Case(words, partial(_unless_refused, norm, partial(predicts_one, cls, norm)))
+        yield Case(words, partial(unless_refused, partial(predicts_one, cls, norm)))
         words = f"it predicts a site as if it were alone: {norm}"
-        yield Case(words, partial(_unless_refused, norm, partial(predicts_alone, cls, norm)))
+        yield Case(words, partial(unless_refused, partial(predicts_alone, cls, norm)))
     if "segmentation" in cls.tasks:
         yield Case(
             "it predicts each pixel of a site as if the site were alone", partial(_refusable, predicts_pixels, cls)
@@ -76,9 +77,10 @@ def _refusable(check: Callable[[Kind], None], cls: Kind) -> None:
         check(cls)
 
 
-def _unless_refused(norm: str, check: Callable[[], None]) -> None:
-    """Run a check. A method that needs images may refuse vectors by a UserError."""
-    with contextlib.suppress(*[UserError] if norm == VECTORS else []):
+def _unless_refused(cls: Kind, norm: str, check: Callable[[], None]) -> None:
+    """Run a check. A UserError may refuse vectors, and layers to ask for where a network has no batch norm."""
+    refusable = norm == VECTORS or (cls.asks_by_layer and norm != "batch norm")
+    with contextlib.suppress(*[UserError] if refusable else []):
         check()
 
 
@@ -91,7 +93,7 @@ def answers_logits(cls: Kind) -> None:
     """Check what comes of batches of five images, and of a last one of three."""
     inference = made(cls)
     model = network()
-    answer = client_answer(model, TensorSamples(*clients()["c"]), inference) if inference.asks else None
+    answer = _asked(model, TensorSamples(*clients()["c"]), inference)
     batches = clients()["a"][0].split(5)
     site = Site(lambda: iter(batches), greys=((0.0,), (1.0,)), answer=answer)
     context = inference.on_site(model, site)
@@ -172,6 +174,15 @@ def inferred(
     return _predicted(cls, model, samples(*images(norm)[client]), client, TensorSamples(*images(norm)["c"]))
 
 
+def _asked(model: nn.Module, internal: TensorSamples, inference: Inference, task: Task = CLASSIFICATION) -> Any:
+    """Return what a single internal site answers to a method, (n,); None where the method asks for nothing."""
+    if not inference.asks:
+        return None
+    return federation_answer(
+        inference, lambda known: {"c": client_answer(model, internal, inference, task=task, known=known)}, {"c": 1.0}
+    )
+
+
 def _predicted(
     cls: Kind,
     model: nn.Module,
@@ -183,7 +194,7 @@ def _predicted(
 ) -> np.ndarray:
     """Return the probabilities of a client's test samples, by default in batches of 5, given those of another site."""
     inference = made(cls).model_copy(update={"batch_size": 5} | settings)
-    answer = client_answer(model, internal, inference, task=task) if inference.asks else None
+    answer = _asked(model, internal, inference, task)
     site = Site(greys=((0.0,), (1.0,)), answer=answer)
     if inference.uses_labels:
         return adapted_probabilities(model, test, internal, inference, client, known=site, task=task)[0]

@@ -18,6 +18,7 @@ from ..nn.batchnorm import batch_norms, read_anywhere
 from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
 from ..nn.flat_state import Layout
+from ..nn.layer_policy import rest
 from ..nn.transfer import in_float64, to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices
@@ -45,6 +46,7 @@ class FlatNetwork:
     shared : the tensors that travel, as a view
     params, grad : the shared trainable part as a view, and its gradient
     counters : integer buffers of batch norm, kept beside the state vector
+    batch_norms : the layers of batch norm whose statistics move in training
     variances : the running variances among the tensors that travel
     task : what targets are, and how outputs become a loss
     channels_last : whether images and convolutions have the channels last in memory
@@ -67,7 +69,10 @@ class FlatNetwork:
         self.device = device
         self.channels_last = channels_last
         self.model = copy.deepcopy(model).to(device)
-        self.layout = Layout(self.model, channels_last, stays)
+        rests = rest(self.model, training.train)
+        if rests and channels_last:
+            self.model.to(memory_format=torch.channels_last)  # what is trained gets its format from the layout
+        self.layout = Layout(self.model, channels_last, stays, policy.norms, rests)
         self.state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
         self.all_grad = torch.zeros_like(self.state_vector[self.layout.trainable])
         counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
@@ -86,7 +91,9 @@ class FlatNetwork:
         around = self.state_vector[: self.travels.start], self.state_vector[self.travels.stop :]
         self._staying = [piece for piece in around if len(piece)]
         self._nothing = self.state_vector[:0].cpu()
-        self.batch_norms = list(batch_norms(self.model).values())
+        layers = batch_norms(self.model)
+        self.batch_norms = [layer for name, layer in layers.items() if f"{name}.running_mean" not in rests]
+        self._resting = [layer.eval() for layer in layers.values() if layer not in self.batch_norms]
         self.buffers = self.layout.buffers(self.model)
         self._frozen_statistics = False
         self.variances = RunningVariances(training.running_variance, self.layout, self.travels, self.model, device)
@@ -211,11 +218,13 @@ class FlatNetwork:
         return float(loss_sum) / len(rows), float(correct) / len(rows), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:
-        """Set training or evaluation mode; with `frozen_statistics`, BN stays in evaluation mode."""
+        """Set training or evaluation mode; with `frozen_statistics`, or where it rests, BN stays in evaluation mode."""
         if self.model.training is not train or self._frozen_statistics is not frozen_statistics:
             self.model.train(train)
             for layer in self.batch_norms:
                 layer.train(train and not frozen_statistics)
+            for layer in self._resting:
+                layer.eval()
             self._frozen_statistics = frozen_statistics
 
     def to_device(self, x: Tensor, y: Tensor) -> Batch:

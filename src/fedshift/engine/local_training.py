@@ -21,6 +21,7 @@ from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, 
 from ..data.samples import Samples, class_counts
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
+from ..nn.standardised import clip_rows, clipped_parameters
 from ..nn.transfer import to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
@@ -88,7 +89,9 @@ class LocalTrainer(FlatNetwork, Local):
         self.objective = addon.loss if addon else task_loss
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
         large = len(self.all_grad) > LARGE * len(self._leaves)
-        self._flat_gradient = not large or algorithm.needs_flat_gradient or training.clip_norm is not None
+        clips = training.clip_norm is not None or training.clip_adaptive is not None
+        self._flat_gradient = not large or algorithm.needs_flat_gradient or clips
+        self._clipped = clipped_parameters(self.model) if training.clip_adaptive else []
         self._must_be_finite = self._finite_tensors()
         private = self.layout.private.stop
         end = self.layout.trainable.stop
@@ -215,7 +218,7 @@ class LocalTrainer(FlatNetwork, Local):
         """
         algorithm = self.algorithm
         steps = self._planned_steps()
-        frozen = algorithm.freezes_statistics(self.round)
+        frozen = algorithm.freezes_statistics(self.round, self.training.rounds)
         self.mode(train=True, frozen_statistics=frozen)
         reseed(seed_of(*self.key, "dropout"), self.device)
         algorithm.begin(self)
@@ -293,10 +296,20 @@ class LocalTrainer(FlatNetwork, Local):
             # Layers that this phase does not train must not enter the norm by which gradients are clipped.
             self.all_grad[: step.span.start] = 0
             self.all_grad[step.span.stop :] = 0
-        if self.training.clip_norm is not None:
-            clip_grad_norm_(self.all_params, self.training.clip_norm)
+        self._clip(self.all_params)
         step.optimiser.step(grads, self.lr)
         self.steps += 1
+
+    def _clip(self, params: Tensor) -> None:
+        """Shorten the gradient of flat parameters in place as the training says.
+
+        Rows of weights are known of the whole network alone: adaptive clipping passes over any other parameters, which
+        are those of a last layer (FedRoD's personal head).
+        """
+        if self.training.clip_norm is not None:
+            clip_grad_norm_(params, self.training.clip_norm)
+        if self.training.clip_adaptive is not None and params.data_ptr() == self.all_params.data_ptr():
+            clip_rows(((p, p.grad) for p in self._clipped if p.grad is not None), self.training.clip_adaptive)
 
     def _finite_tensors(self) -> list[Tensor]:
         """Return the tensors that must stay finite: all floats except buffers of modules other than batch norm.
@@ -382,10 +395,9 @@ class LocalTrainer(FlatNetwork, Local):
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
         """Move `params` by one step of the client's optimiser along `grad`; see `Local.descend`."""
-        if self.training.clip_norm is not None:
-            clipped = params.detach()
-            clipped.grad = grad
-            clip_grad_norm_(clipped, self.training.clip_norm)
+        clipped = params.detach()
+        clipped.grad = grad
+        self._clip(clipped)
         if slot not in self._slots:
             self._slots[slot] = optimiser(self.training, [params])
         self._slots[slot].step([grad], self.lr)

@@ -175,26 +175,49 @@ def client_answer(
     device: torch.device | str = "cpu",
     task: Task = CLASSIFICATION,
     deterministic: bool = True,
+    known: Tensor | None = None,
 ) -> Tensor:
     """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
 
-    `samples` are the site's training images, in whole shuffled batches of which labels are left out. The model, and
-    torch's default generators, stay as they are.
+    `samples` are the site's training images, in shuffled batches of which labels are left out. `known` is the mean of
+    what all sites have answered before. The model, and torch's default generators, stay as they are.
     """
     order = stream("training images", len(samples)).permutation(len(samples))
     size = min(inference.batch_size, len(order))
+    starts = range(0, len(order) - size + 1, size)  # of whole batches
+    if not inference.batches_matter:
+        starts = range(0, len(order), size := _at_once(inference, shape_of(samples), task, torch.device(device)))
 
     def batches() -> Iterator[Tensor]:
-        for start in range(0, len(order) - size + 1, size):
+        for start in starts:
             yield to_device(samples.batch(order[start : start + size])[0], device)
 
     place = next((p.device for p in model.parameters()), torch.device("cpu"))
     exact = arithmetic(place, deterministic=deterministic)
     with exact, keyed("at client", device=place), _gradients(inference):
         network, _ = task.by_sample(copy.deepcopy(model).eval())
-        return inference.at_client(network, batches).detach().cpu()
+        return inference.at_client(network, Site(batches, answer=known)).detach().cpu()
 
 
 def mean_answer(answers: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
     """Return the mean of the answers (n,) of internal sites by their weights, which sum to 1."""
     return sum((weights[site] * answer for site, answer in answers.items()), start=torch.zeros(()))
+
+
+def federation_answer(
+    inference: Inference, ask: Callable[[Tensor | None], Mapping[str, Tensor]], weights: Mapping[str, float]
+) -> Tensor:
+    """Return the mean of all that internal sites answer to an inference, (n,), by their weights, which sum to 1.
+
+    `ask` returns the answers of all sites, given the mean of their earlier ones. They are asked once, or once for each
+    batch-norm layer (`Inference.asks_by_layer`). Raises UserError where there is no such layer to ask for.
+    """
+    known = mean_answer(ask(None), weights)
+    if not inference.asks_by_layer:
+        return known
+    if not len(known):
+        problem = "asks for statistics of batch norm, and the network has no such layer"
+        raise UserError(f"inference {inference.name}", problem, "give this network its own inferences")
+    while len(further := mean_answer(ask(known), weights)):
+        known = torch.cat([known, further])
+    return known

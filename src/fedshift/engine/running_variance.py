@@ -20,9 +20,9 @@ class RunningVariances:
     def __init__(
         self, how: Literal["averaged", "pooled"], layout: Layout, shared: slice, model: nn.Module, device: torch.device
     ) -> None:
-        travels = shared.stop >= layout.statistics.stop
-        layers = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places]
-        self.pooled = how == "pooled" and travels and bool(layers)
+        tracked = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places]
+        layers = [k for k in tracked if layout.places[f"{k}.running_var"].span.stop <= shared.stop]
+        self.pooled = how == "pooled" and bool(layers)
         if self.pooled:
             spans = [[layout.places[f"{k}.running_{problem}"].span for k in layers] for problem in ("mean", "var")]
             mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in kind]) - shared.start for kind in spans)

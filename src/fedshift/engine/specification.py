@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ from ..algorithms import Algorithm, Training
 from ..core.console import say
 from ..core.errors import UserError
 from ..core.registry import build, validated
+from ..nn.at_home import remarks
 from ..nn.batchnorm import batch_norms
-from ..nn.bn_policy import POLICIES
+from ..nn.bn_policy import policy
 from ..nn.features import classifier
+from ..nn.norm_types import BATCH, norm_types
 from ..tasks import CLASSIFICATION, Task
 from .local_training import LocalTrainer
 
@@ -29,6 +32,7 @@ class Specification:
     model : the network with the initial weights, and with the layers of algorithm and add-on
     algorithm, addon, task : plug-ins
     bn : name of the BN policy
+    norms : types of the norms that the policy is about
     training : settings of local training and of the rounds, as they were asked for
     seed : seed of everything random
     features : inputs of the last linear layer of the network without the add-on; 0 if it has none
@@ -42,6 +46,7 @@ class Specification:
     training: Training
     seed: int
     features: int
+    norms: tuple[str, ...] = BATCH
 
     @classmethod
     def open(
@@ -54,6 +59,7 @@ class Specification:
         training: Training | dict[str, Any] | None = None,
         seed: int = 0,
         task: str | dict[str, Any] | Task = CLASSIFICATION,
+        norms: str | Sequence[str] = BATCH,
     ) -> Specification:
         """Return what the parameters of `fedshift.Federation` say.
 
@@ -66,7 +72,8 @@ class Specification:
         added: Addon | None = build("addon", addon) if addon else None
         if added:
             added.require(settings)
-        _report_missing_batch_norm(model, requested, bn)
+        types = norm_types(norms)
+        _report_norms(model, requested, bn, types, settings)
         canonical = requested.canonical()
         own_layers = extended(canonical, model, seed)
         return cls(
@@ -78,6 +85,7 @@ class Specification:
             settings,
             seed,
             features_of(own_layers),
+            types,
         )
 
     def trainer(self, training: Training, device: torch.device, channels_last: bool) -> LocalTrainer:
@@ -85,7 +93,7 @@ class Specification:
         return LocalTrainer(
             self.model,
             self.algorithm,
-            POLICIES[self.bn],
+            policy(self.bn, self.norms),
             training,
             addon=self.addon,
             seed=self.seed,
@@ -103,11 +111,15 @@ def features_of(model: nn.Module) -> int:
         return 0
 
 
-def _report_missing_batch_norm(model: nn.Module, algorithm: Algorithm, bn: str) -> None:
-    """Say which settings have no effect on a network without batch norm."""
-    if batch_norms(model):
-        return
-    if bn != "aggregated" and algorithm.collaboration.has_global_model:
-        say(f"bn: {bn!r} has no effect, since the network has no batch-norm layer")
-    if algorithm.joint(1) or algorithm.freezes_statistics(1):
-        say(f"algorithm: {algorithm.name} is FedAvg here, since the network has no batch-norm layer")
+def _report_norms(model: nn.Module, algorithm: Algorithm, bn: str, norms: tuple[str, ...], training: Training) -> None:
+    """Say which settings have no effect on the norms of a network, and what a policy keeps of them."""
+    why = "" if batch_norms(model) else "the network has no batch-norm layer"
+    if training.train == "head":
+        why = why or "batch norm rests with training.train: head"
+        if bn != "aggregated" and algorithm.collaboration.has_global_model:
+            say(f"bn: {bn!r} has no effect, since all norms rest with training.train: head")
+    elif algorithm.collaboration.has_global_model:
+        for line in remarks(model, bn, norms):
+            say(line)
+    if why and (algorithm.joint(1) or algorithm.freezes_statistics(training.rounds, training.rounds)):
+        say(f"algorithm: {algorithm.name} is FedAvg here, since {why}")

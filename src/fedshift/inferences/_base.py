@@ -83,10 +83,15 @@ class Inference(Plugin):
     """
 
     kind: ClassVar[str] = "inference"
+    adapts: ClassVar[bool] = True
+    """False for methods that use nothing of the tested site. Pages compare the baseline with the first that adapts."""
     gradients: ClassVar[bool] = False
     """True for methods that need gradients at test time; without gradients, predictions take less memory."""
     asks: ClassVar[bool] = False
     """True for methods that need something of the internal sites after the training: see `at_client`."""
+    asks_by_layer: ClassVar[bool] = False
+    """True for methods that ask once for each batch-norm layer: `at_client` is called again, and knows the mean of all
+    earlier answers as `batches.answer`, until it returns an empty vector."""
     needs_one_network: ClassVar[bool] = False
     """True for methods that look for the last layer of the network: several that predict together have none."""
     batches_matter: ClassVar[bool] = True
@@ -139,14 +144,18 @@ class Inference(Plugin):
         """
         yield model
 
-    def at_client(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Tensor:
+    def at_client(self, model: nn.Module, batches: Site) -> Tensor:
         """Return what an internal site sends for this method after the training: a vector (n,), of equal n everywhere.
 
-        Only called where the class says `asks = True`. `model` is a copy of the final network as this site uses it, in
-        evaluation mode; `batches` begins a pass over its training images, shuffled, without labels or augmentation, in
-        whole batches of `batch_size` unless the site has fewer images.
+        Only called where the class says `asks = True`. `model` is a copy of the final network as this site uses it, or
+        the global one with `network: global`, in evaluation mode; `batches` begins a pass over its training images,
+        shuffled, without labels or augmentation. These are whole batches of `batch_size`, unless the site has fewer
+        images; where batches do not matter (`batches_matter`), they are all images, in batches of any size.
         """
         raise NotImplementedError
+
+    def require_policy(self, bn: str, where: str) -> None:
+        """Raise UserError, at `where`, for a BN policy with which the method has no meaning; by default for none."""
 
     def hint(self, classes: int) -> str:
         """Return a hint, in words, where a setting switches the method off with this number of classes; or nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,12 @@ from ..core.errors import UserError
 from ..data.samples import Samples, TensorSamples
 from ..engine import federation as engine
 from ..engine.client import Client, SamplesBySite, float_of, require_classes, samples_by_site
-from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, mean_answer
+from ..engine.prediction import adapted_probabilities, class_probabilities, client_answer, federation_answer
 from ..engine.specification import Specification
 from ..inferences import Inference, Site
 from ..io.project import find_plugins
 from ..nn.blend import Blended
+from ..nn.norm_types import BATCH
 from ..tasks import CLASSIFICATION, Task
 from .evaluation import Predictor, require_network, require_site
 
@@ -44,6 +46,7 @@ class Federation(Predictor, engine.Federation):
     algorithm : a name, a mapping with `name` and settings, or an Algorithm. In the folder of a project, names of the
         project's own plug-ins count, too
     bn : `aggregated`, `local`, `local_statistics` or `local_affine`; by default the first policy of the algorithm
+    norms : types of the norms that `bn` is about: `all`, or some of `batch`, `group`, `layer` and `instance`
     addon : a name, a mapping with `name` and settings, or an Addon
     training : settings of local training and of the rounds, a mapping or a Training
     seed : seed of everything random: batches, augmentation, dropout, choice of participants
@@ -92,11 +95,12 @@ class Federation(Predictor, engine.Federation):
         seed: int = 0,
         device: torch.device | str = "cpu",
         task: str | dict[str, Any] | Task = CLASSIFICATION,
+        norms: str | Sequence[str] = BATCH,
     ) -> None:
         # By the names that studies of the project in this folder use, whatever was called before.
         find_plugins()
         specification = Specification.open(
-            model, algorithm=algorithm, bn=bn, addon=addon, training=training, seed=seed, task=task
+            model, algorithm=algorithm, bn=bn, addon=addon, training=training, seed=seed, task=task, norms=norms
         )
         super().__init__(specification, clients, validation=validation, watched=watched, device=device)
 
@@ -176,18 +180,22 @@ class Federation(Predictor, engine.Federation):
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
         """Return what an inference may know at a site besides the inputs: what it has asked of the clients."""
+        inference.require_policy(self.specification.bn, f"inference {inference.name}")
         if not inference.asks:
             return Site()
-        device = self.trainer.device
-        members = self._members
-        exact = self.training.deterministic
-        answers = {
-            name: client_answer(self.model(name), client.train, inference, device, self.task, exact)
-            for name, client in members.items()
-        }
+        members, settings = self._members, (inference, self.trainer.device, self.task, self.training.deterministic)
+
+        def ask(known: torch.Tensor | None) -> dict[str, torch.Tensor]:
+            own = inference.network == "own"
+            return {
+                name: client_answer(self.model(name if own else None), client.train, *settings, known)
+                for name, client in members.items()
+            }
+
         if self.algorithm.collaboration.has_global_model:
-            return Site(answer=mean_answer(answers, {name: client.weight for name, client in members.items()}))
-        return Site(answer=answers[inference.client or site or ""])
+            weights = {name: client.weight for name, client in members.items()}
+            return Site(answer=federation_answer(inference, ask, weights))
+        return Site(answer=ask(None)[inference.client or site or ""])
 
 
 def _greys(x: torch.Tensor) -> tuple[tuple[float], tuple[float]] | None:

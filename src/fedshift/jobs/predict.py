@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
 from collections import Counter
@@ -20,7 +21,7 @@ from ..core.console import Progress, say
 from ..core.errors import UserError
 from ..core.registry import validated
 from ..data.samples import MappedSamples
-from ..engine.prediction import adapted_probabilities, client_answer, mean_answer, probabilities
+from ..engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities
 from ..inferences import COUNT, Site
 from ..io import identity
 from ..io.arrays import read_tensors
@@ -31,9 +32,9 @@ from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
 from ..io.text import read_json
 from ..models import initialise
-from ..nn.batchnorm import batch_norms
+from ..nn.at_home import kept as kept_at_clients
 from ..nn.blend import Blended, Outputs
-from ..nn.bn_policy import POLICIES, BNPolicy
+from ..nn.bn_policy import policy
 from ..nn.memory_format import channels_last
 from ..study.run import Run
 from ..transforms import greys_after, shape_after
@@ -253,26 +254,27 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
     run = images.run
     device = images.device
     greys = greys_after(run.transforms, images.prepared.shape)
+    inference.require_policy(run.bn, f"inference {inference.name}")
     if not inference.asks:
         return lambda site: Site(greys=greys)
     trains = images.by_site("train", run.partition.internal)
-    answers = {
-        site: client_answer(
-            network.at(site), images.samples(rows), inference, device, run.data.task, run.training.deterministic
-        )
-        for site, rows in trains.items()
-    }
+
+    def ask(known: Tensor | None) -> dict[str, Tensor]:
+        answers = {}
+        for site, rows in trains.items():
+            model = network.at("" if inference.network == "global" else site, inference.external_bn)
+            settings = inference, device, run.data.task, run.training.deterministic
+            answers[site] = client_answer(model, images.samples(rows), *settings, known)
+        return answers
+
+    if not run.algorithm.collaboration.has_global_model:
+        # Nothing travels, and a site has its own answer alone.
+        answers = ask(None)
+        return lambda site: Site(greys=greys, answer=answers[inference.client or site], counts=Counter({"asked": 0}))
     sizes = [len(rows) if run.training.weights == "size" else 1 for rows in trains.values()]
     weights = run.algorithm.weights([size / sum(sizes) for size in sizes])
-    mean = mean_answer(answers, dict(zip(trains, weights, strict=True)))
-
-    def knowledge(site: str) -> Site:
-        if run.algorithm.collaboration.has_global_model:
-            return Site(greys=greys, answer=mean, counts=Counter({"asked": mean.numel()}))
-        # Nothing travels, and a site has its own answer alone.
-        return Site(greys=greys, answer=answers[inference.client or site], counts=Counter({"asked": 0}))
-
-    return knowledge
+    mean = federation_answer(inference, ask, dict(zip(trains, weights, strict=True)))
+    return lambda site: Site(greys=greys, answer=mean, counts=Counter({"asked": mean.numel()}))
 
 
 def _counted(site: Site) -> dict[str, int]:
@@ -288,9 +290,13 @@ def _table(
     return rows[["sample", "site", "role", "split"]].assign(label=samples.labels.numpy(), **columns)
 
 
-def architecture(run: Run, shape: tuple[int, ...]) -> nn.Module:
-    """Return the network of a run as it was before training, for stored images of `shape`."""
-    network = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
+def architecture(run: Run, shape: tuple[int, ...], filled: bool = False) -> nn.Module:
+    """Return the network of a run, for stored images of `shape`; with `filled`, as it was before training.
+
+    Otherwise it needs no file of pretrained weights, since others will take their place.
+    """
+    model = run.model if filled else run.model.unfilled()
+    network = initialise(model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
     return extended(run.addon, extended(run.algorithm, network, run.seed), run.seed)
 
 
@@ -317,7 +323,16 @@ class Network:
         model = architecture(run, shape).to(device)
         last = channels_last(run.training.channels_last, model, shape_after(run.transforms, shape), device)
         self.model = model.to(memory_format=torch.channels_last) if last else model
-        self.initial = {key: model.state_dict()[key].clone() for key in _kept_at_clients(model, POLICIES[run.bn])}
+        self.run, self.shape = run, shape
+
+    @functools.cached_property
+    def initial(self) -> dict[str, Tensor]:
+        """The batch-norm tensors from before the training that do not travel, by name."""
+        tensors = architecture(self.run, self.shape, filled=True).state_dict()
+        device = next(self.model.parameters()).device
+        return {
+            key: tensors[key].to(device) for key in kept_at_clients(self.model, policy(self.run.bn, self.run.norms))
+        }
 
     def at(self, site: str, external_bn: str = "clients") -> nn.Module:
         """Return the network with the tensors that stayed at a site, and with global ones where none did.
@@ -348,15 +363,6 @@ class Network:
             raise UserError(self.folder, "its tensors are not those of the model in its spec.json", "train it anew")
         self.model.load_state_dict(tensors)
         return self.model
-
-
-def _kept_at_clients(model: nn.Module, policy: BNPolicy) -> list[str]:
-    """Return the names of the batch-norm tensors of a network that do not travel under a policy."""
-    kinds = [] if policy.affine else ["weight", "bias"]
-    kinds += [] if policy.statistics else ["running_mean", "running_var"]
-    tensors = model.state_dict()
-    names = [f"{layer}.{kind}" for layer in batch_norms(model) for kind in kinds]
-    return [name for name in names if name in tensors]
 
 
 def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, bool]]:

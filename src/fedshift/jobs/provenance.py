@@ -177,6 +177,8 @@ def manifest(
         "best_value": best_value,
         "floats": federation.ledger(),
     }
+    if run.model.origin:
+        content["weights"] = run.model.origin
     before = federation.beforehand.floats(broadcast=False)
     if before:
         content["floats_before"] = before

@@ -58,6 +58,7 @@ def specification(run: Run, shape: tuple[int, ...]) -> Specification:
         training=run.training,
         seed=run.seed,
         task=run.data.task,
+        norms=run.norms,
     )
 
 

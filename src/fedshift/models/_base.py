@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError, out_of_memory
@@ -28,6 +30,23 @@ class Model(Plugin):
         It returns logits (batch, classes), or for segmentation (batch, classes, height, width).
         """
         raise TypeError(f"{type(self).__name__} does not build a network")
+
+    @property
+    def origin(self) -> str:
+        """Where initial weights come from, for the page of a study; empty where they are drawn at random."""
+        return ""
+
+    def unfilled(self) -> Model:
+        """Return the model of a network whose tensors will be replaced by others: it needs no file of weights."""
+        return self
+
+    def inputs(self) -> Sequence[Path]:
+        """Return the user's own files that the settings name. A file that is not there is an error of the study."""
+        return ()
+
+    def located(self, folder: Path) -> Model:
+        """Return the model of a study whose file is in `folder`, from which paths of its settings count."""
+        return self
 
 
 def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
@@ -56,18 +75,31 @@ def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) ->
         raise UserError(f"model {model.name}", "its network does not fit into the memory", SMALLER) from error
 
 
+def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | None:
+    """Return a network whose tensors have shapes and no numbers; None where it cannot be built without memory.
+
+    Pretrained weights are left out. Raises UserError where the network cannot be built for inputs of `shape`.
+    """
+    from ..nn.sizing import without_memory
+
+    if getattr(model, "pretrained", False):
+        model = model.model_copy(update={"pretrained": False})
+    try:
+        with keyed(0, "size"), without_memory():
+            return model.build(shape, classes)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
 def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
     """Raise UserError for a network that is too large, before its weights take memory.
 
     A network that cannot be built without memory is not checked.
     """
-    from ..nn.sizing import without_memory
-
-    try:
-        with keyed(0, "size"), without_memory():
-            size = sum(p.numel() for p in model.build(shape, classes).parameters())
-    except (NotImplementedError, RuntimeError):
+    network = shaped(model, shape, classes)
+    if network is None:
         return
+    size = sum(p.numel() for p in network.parameters())
     if size > LARGEST:
         problem = f"its network would have {size:,} parameters (limit {LARGEST:,})"
         raise UserError(f"model {model.name}", problem, SMALLER)

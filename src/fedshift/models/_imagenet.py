@@ -1,41 +1,165 @@
-"""torchvision's ImageNet weights, from torch's cache or from the network."""
+"""Networks that can start from weights of ImageNet: the published ones, or a file with the same tensors."""
 
 from __future__ import annotations
 
-import urllib.error
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, model_validator
 
 from ..core import digest
 from ..core.errors import UserError
+from ..io.shipped import extra
+from ._base import Model
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torchvision.models import WeightsEnum
 
 
-def imagenet(weights: WeightsEnum, name: str, title: str) -> dict[str, Tensor]:
-    """Return the state of a network with 1000 classes. `name` is the model's here, `title` that of torchvision's.
+@dataclass(frozen=True)
+class Published:
+    """Weights of a network with 1000 classes that others trained on ImageNet.
 
-    Raises UserError, with the file's path, if the file cannot be obtained or is not torchvision's, whose name ends with
-    the first digits of its SHA-256.
+    Attributes
+    ----------
+    title : name of the network
+    file : name of the file, which ends with the first digits of its SHA-256, as torchvision names its files
+    by : who publishes it: torchvision, whose files torch downloads into its cache, or a package of PyPI that holds it
+    folder : folder of the file inside the package; empty for torchvision
+    licence : licence of the file
+    """
+
+    title: str
+    file: str
+    by: str = "torchvision"
+    folder: str = ""
+    licence: str = "BSD-3-Clause"
+
+    @property
+    def sha256(self) -> str:
+        """The first digits of the SHA-256 of the file."""
+        return Path(self.file).stem.rpartition("-")[2]
+
+    @property
+    def url(self) -> str:
+        """The address of a file of torchvision."""
+        return f"https://download.pytorch.org/models/{self.file}"
+
+
+class Pretrained(Model):
+    """Base class of networks that can start from weights of ImageNet: all layers, or the body, but for the last one."""
+
+    published: ClassVar[Published]
+    later_fields: ClassVar[frozenset[str]] = frozenset({"weights", "sha256"})
+    pretrained: bool = Field(False, description="whether all layers but the last start from weights of ImageNet")
+    weights: Path | None = Field(
+        None,
+        description="a file of weights on this machine, in the place of the published one; its path counts from the "
+        "folder of the study",
+    )
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="SHA-256 of `weights`; default: that of the published file"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_file_is_a_start(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("weights"):
+            return {"pretrained": True, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _together(self) -> Pretrained:
+        if self.weights and not self.pretrained:
+            raise UserError(
+                "pretrained", "is false, and weights names a file to start from", "leave out one of the two"
+            )
+        if self.sha256 and not self.weights:
+            raise UserError("sha256", "is the checksum of weights, which names no file", "give weights too")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        # A file counts by its content, wherever it lies.
+        unused = {"weights", "sha256"} if self._is_published else {"weights"}
+        return {key: value for key, value in super().identity().items() if key not in unused}
+
+    def labelled(self, words: Mapping[str, str]) -> str:
+        # The place of a file is nobody's business.
+        return super(Pretrained, self.model_copy(update={"weights": None})).labelled(words)
+
+    def located(self, folder: Path) -> Pretrained:
+        return self.model_copy(update={"weights": self.weights and Path(os.path.normpath(folder / self.weights))})
+
+    def inputs(self) -> Sequence[Path]:
+        return (self.weights,) if self.weights else ()
+
+    def unfilled(self) -> Pretrained:
+        return self.model_copy(update={"pretrained": False, "weights": None, "sha256": None})
+
+    @property
+    def origin(self) -> str:
+        if not self.pretrained:
+            return ""
+        if not self._is_published:
+            return f"a file with the SHA-256 {self.sha256}"
+        file = f"{self.published.file} of {self.published.by} ({self.published.licence})"
+        return f"{file}, trained on ImageNet, whose images are for research that is not commercial"
+
+    @property
+    def _is_published(self) -> bool:
+        return not self.sha256 or self.sha256.startswith(self.published.sha256)
+
+
+def start(model: Pretrained, tensors: Mapping[str, Tensor]) -> None:
+    """Copy weights into tensors of a network, which are named as in the file; whole numbers stay as they are.
+
+    Raises UserError, with the path of the file, if it cannot be had, has another SHA-256, or lacks one of the tensors.
     """
     import torch
 
-    file = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rsplit("/", 1)[-1]
-    expected = file.stem.rpartition("-")[2]
-    # torch checks a file that it downloads, and not one that is there already.
-    if file.is_file():
-        sha256 = digest.of_file(file)
-        if not sha256.startswith(expected):
-            problem = f"does not hold torchvision's {title}: sha256 is {sha256}, expected {expected}..."
-            raise UserError(file, problem, "remove it, and start again to download it")
+    published = model.published
+    file = model.weights or _place(model)
+    again = "install the package anew" if published.folder else "remove it, and start again to download it"
+    if model.weights:
+        again = "give the path of weights for this network, and their sha256"
+    if not file.is_file():
+        raise UserError(file, "no such file", again)
+    expected, sha256 = model.sha256 or published.sha256, digest.of_file(file)
+    if not sha256.startswith(expected):
+        problem = f"does not hold {published.by}'s {published.title}: sha256 is {sha256}, expected {expected}..."
+        raise UserError(file, problem, again)
     try:
-        return weights.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    except (urllib.error.URLError, OSError) as error:
-        problem = f"cannot download the ImageNet weights ({getattr(error, 'reason', error)})"
-        raise UserError(f"model {name}", problem, f"download {file.name} and put it into {file.parent}") from error
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                if tensor.is_floating_point():
+                    if state[name].shape != tensor.shape:
+                        raise ValueError(f"{name} has the shape {tuple(state[name].shape)}")
+                    tensor.copy_(state[name])
     except Exception as error:
-        raise UserError(
-            file, f"holds no weights of {title} ({error})", "remove it, and start again to download it"
-        ) from error
+        reason = f"{error} is not there" if isinstance(error, KeyError) else error
+        raise UserError(file, f"holds no weights of {published.title} ({reason})", again) from error
+
+
+def _place(model: Pretrained) -> Path:
+    """Return the place of the published file on this machine, where torch has downloaded it if need be."""
+    import torch
+
+    published, where = model.published, f"model {model.name}"
+    if published.folder:
+        with extra("pretrained", where):
+            package = import_module(published.by.replace("-", "_"))
+        return Path(str(package.__file__)).parent / published.folder / published.file
+    file = Path(torch.hub.get_dir()) / "checkpoints" / published.file
+    if not file.is_file():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(published.url, str(file), published.sha256, progress=False)
+        except (OSError, RuntimeError) as error:
+            problem = f"cannot download the ImageNet weights ({getattr(error, 'reason', error)})"
+            raise UserError(where, problem, f"download {file.name} and put it into {file.parent}") from error
+    return file

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pydantic import Field
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError
-from ._base import Model, require_images
+from ._base import require_images
+from ._imagenet import Pretrained, Published, start
+from ._normed import BY_IMAGE, OF_VECTORS, Normed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,9 +24,11 @@ HIDDEN = 4096
 """Units of each of the two linear layers before the last."""
 LEAST = 63
 """Least side in pixels; below it, the last pooling has no input."""
+NAMES = (*(f"features.{n}" for n in (0, 3, 6, 8, 10)), "classifier.1", "classifier.4")
+"""Names of the layers of torchvision's AlexNet but the last, in order."""
 
 
-class AlexNetBN(Model):
+class AlexNetBN(Normed, Pretrained):
     """torchvision's AlexNet with BN after every layer except the last, and without dropout.
 
     It has 7 BN layers and, with three channels and 10 classes, 57,063,498 trainable parameters. It takes images of
@@ -33,9 +36,9 @@ class AlexNetBN(Model):
     weights.
     """
 
-    pretrained: bool = Field(
-        False, description="whether all layers but the last start from torchvision's ImageNet weights"
-    )
+    later_fields: ClassVar[frozenset[str]] = Normed.later_fields | Pretrained.later_fields
+    without: ClassVar[Mapping[str, str]] = dict.fromkeys(BY_IMAGE, OF_VECTORS)
+    published = Published("AlexNet", "alexnet-owt-7be5be79.pth")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
@@ -60,25 +63,16 @@ class AlexNetBN(Model):
             nn.Linear(HIDDEN, classes),
         )
         if self.pretrained:
-            _load(network)
-        return network
+            self._start(network, shape[0])
+        return self.normed(network)
 
+    def _start(self, network: nn.Module, channels: int) -> None:
+        """Copy torchvision's weights, in order, into all convolutions and linear layers except the last."""
+        from torch import nn
 
-def _load(network: nn.Module) -> None:
-    """Copy torchvision's weights, in order, into all convolutions and linear layers except the last."""
-    import torch
-    from torch import nn
-    from torchvision.models import AlexNet_Weights
-
-    from ._imagenet import imagenet
-
-    pretrained = iter(imagenet(AlexNet_Weights.IMAGENET1K_V1, "alexnet_bn", "AlexNet").values())
-    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    with torch.no_grad():
-        for layer in layers[:-1]:
-            for parameter in (layer.weight, layer.bias):
-                value = next(pretrained)
-                if parameter is None or parameter.shape != value.shape:
-                    problem = f"its first layer takes {layers[0].weight.shape[1]} channels, ImageNet's has 3"
-                    raise UserError("model alexnet_bn", problem, "say pretrained: false")
-                parameter.copy_(value)
+        if channels != 3:
+            problem = f"its first layer takes {channels} channels, ImageNet's has 3"
+            raise UserError(f"model {self.name}", problem, "say pretrained: false")
+        layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+        named = dict(zip(NAMES, layers[:-1], strict=True))
+        start(self, {f"{k}.{leaf}": p for k, layer in named.items() for leaf, p in layer.named_parameters()})

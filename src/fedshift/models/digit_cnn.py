@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import UserError
-from ._base import Model
+from ._normed import BY_IMAGE, OF_VECTORS, Normed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 SIDE = 28
 
 
-class DigitCNN(Model):
+class DigitCNN(Normed):
     """Three 5x5 convolutions and two hidden linear layers, each with BN and ReLU, and a linear layer.
 
     It has 14,219,210 trainable parameters with three channels of 28x28 and 10 classes, and 5 BN layers. The tables of
     both papers print the third convolution twice; here it occurs once. Initial weights are PyTorch's default.
     """
+
+    without: ClassVar[Mapping[str, str]] = dict.fromkeys(BY_IMAGE, OF_VECTORS)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
@@ -28,7 +31,7 @@ class DigitCNN(Model):
         if shape[1:] != (SIDE, SIDE):
             size = "x".join(map(str, shape[1:])) or "no pixels"
             raise UserError("model digit_cnn", f"takes images of {SIDE}x{SIDE}, these have {size}", "resize them")
-        return nn.Sequential(
+        network = nn.Sequential(
             *convolution(shape[0], 64, kernel_size=5, padding=2),
             nn.MaxPool2d(2),
             *convolution(64, 64, kernel_size=5, padding=2),
@@ -39,3 +42,4 @@ class DigitCNN(Model):
             *linear(2048, 512),
             nn.Linear(512, classes),
         )
+        return self.normed(network)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from ._base import Model, require_images
+from ._base import require_images
+from ._imagenet import Pretrained, Published, start
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class FCNResNet50(Model):
+class FCNResNet50(Pretrained):
     """torchvision's fully convolutional network on a dilated ResNet-50: 33 million parameters, 54 batch-norm layers.
 
     It takes RGB images of 32x32 pixels and more. Its last layer, a 1x1 convolution, gives an eighth of the pixels along
@@ -23,20 +22,15 @@ class FCNResNet50(Model):
     display_name = "FCN, ResNet-50"
     tasks = ("segmentation",)
     libraries = ("torchvision.models.segmentation",)
-    pretrained: bool = Field(False, description="whether ResNet-50 starts from torchvision's ImageNet weights")
+    published = Published("ResNet-50", "resnet50-0676ba61.pth")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        from torchvision.models import ResNet50_Weights
         from torchvision.models.segmentation import fcn_resnet50
-
-        from ._imagenet import imagenet
 
         require_images(self, shape, least=32, channels=3)
         network = fcn_resnet50(weights=None, weights_backbone=None, num_classes=classes)
         if self.pretrained:
-            state = imagenet(ResNet50_Weights.IMAGENET1K_V1, self.name, "ResNet-50")
-            for name, tensor in network.backbone.state_dict().items():
-                tensor.copy_(state[name])
+            start(self, network.backbone.state_dict())
         network.register_forward_hook(_logits)
         return network
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError
-from ._base import Model
+from ._normed import BY_IMAGE, OF_VECTORS, Normed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
 Units = Annotated[int, Field(ge=1)]
 
 
-class MLP(Model):
+class MLP(Normed):
     """Linear, BN and ReLU for each hidden layer; then linear.
 
     It has 23,920 trainable parameters with 784 inputs, 30 hidden units and 10 classes, and 96,306 with 5,995 inputs,
     two hidden layers of 16 units and two classes.
     """
 
+    without: ClassVar[Mapping[str, str]] = {
+        "weight": "it has no convolutions, whose weights are standardised",
+        **dict.fromkeys(BY_IMAGE, OF_VECTORS),
+    }
     hidden: Units | Annotated[tuple[Units, ...], Field(min_length=1)] = Field(
         30, description="number of hidden units; a list for several hidden layers"
     )
@@ -46,4 +51,4 @@ class MLP(Model):
         hidden = (self.hidden,) if isinstance(self.hidden, int) else self.hidden
         sizes = math.prod(shape), *hidden
         layers = itertools.chain.from_iterable(linear(*pair) for pair in itertools.pairwise(sizes))
-        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], classes))
+        return self.normed(nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], classes)))

@@ -1,19 +1,21 @@
-"""ResNet-20 for small images, with batch or group norm (He et al. 2016): the network for CIFAR in FedTAN."""
+"""ResNet-20 for small images, with batch norm or another norm (He et al. 2016): the network for CIFAR in FedTAN."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError
-from ._base import Model, require_images
+from ._base import require_images
+from ._normed import RESIDUAL, Normed
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class ResNet20(Model):
+class ResNet20(Normed):
     """19 convolutions without bias, each with its norm, option A shortcuts, and a linear layer.
 
     It has 269,722 trainable parameters with three channels and 10 classes, for batch and group norm alike. There are 19
@@ -21,9 +23,8 @@ class ResNet20(Model):
     linear layer are Kaiming-normal (fan in); norms start at scale 1 and shift 0.
     """
 
-    norm: Literal["batch", "group", "none"] = Field(
-        "batch", description="batch norm; group norm, which needs no statistics; or no norm"
-    )
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+    without: ClassVar[Mapping[str, str]] = {"weight": RESIDUAL}
     groups: int = Field(
         2, ge=1, le=16, description="number of groups of channels in each group norm; unused by other norms"
     )
@@ -38,12 +39,7 @@ class ResNet20(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from ._resnet import Norm, ResNet
+        from ._resnet import ResNet
 
-        require_images(self, shape, least=1)
-
-        def group(channels: int) -> nn.Module:
-            return nn.GroupNorm(self.groups, channels)
-
-        norms: dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": group, "none": nn.Identity}
-        return ResNet(shape[0], classes, depth=3, norm=norms[self.norm])
+        require_images(self, shape, least=self.least(1, 5))
+        return self.normed(ResNet(shape[0], classes, depth=3, norm=nn.BatchNorm2d))

@@ -1,4 +1,4 @@
-"""U-Net (Ronneberger et al. 2015) of MONAI, with batch norm."""
+"""U-Net (Ronneberger et al. 2015) of MONAI, with batch norm or another norm."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ._base import Model, require_images
+from ._base import require_images
+from ._normed import Normed
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class UNet(Model):
+class UNet(Normed):
     """MONAI's `BasicUNet` with batch norm, whose last layer is a 1x1 convolution.
 
-    MONAI's default is instance norm, which has no running statistics: no BN policy and no test-time statistics would
-    act on it. Images of any size from 16x16 pixels fit: odd sides are padded inside by their last row or column.
+    MONAI's default is `norm: instance`, which has no running statistics: no test-time statistics would act on it, and
+    no BN policy unless `norms` of the study names it. Images of any size from 16x16 pixels fit (32x32 with instance
+    norm): odd sides are padded inside by their last row or column.
     """
 
     tasks = ("segmentation",)
@@ -32,9 +34,9 @@ class UNet(Model):
 
         from monai.networks.nets import BasicUNet
 
-        require_images(self, shape, least=16)
+        require_images(self, shape, least=self.least(16, 32))
         with redirect_stdout(StringIO()):  # it prints its features
-            return BasicUNet(
+            network = BasicUNet(
                 spatial_dims=2,
                 in_channels=shape[0],
                 out_channels=classes,
@@ -42,3 +44,4 @@ class UNet(Model):
                 norm="batch",
                 dropout=self.dropout,
             )
+        return self.normed(network)

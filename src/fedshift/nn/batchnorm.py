@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..core.errors import UserError
 
@@ -46,7 +47,8 @@ def _with_cudnn(*_: object) -> None:
 
 def affine_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Return gamma and beta of every batch-norm layer that has them, in the order of the layers."""
-    return [parameter for layer in batch_norms(model).values() for parameter in layer.parameters(recurse=False)]
+    pairs = ((layer.weight, layer.bias) for layer in batch_norms(model).values())
+    return [parameter for pair in pairs for parameter in pair if parameter is not None]
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,13 +136,18 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
     `call` counts the calls of a layer within one forward pass of the model, from 0: a layer that the network uses
     twice has a function, and so statistics, for each use. A layer that is called by itself, outside the model's
     forward pass, has call 0. Afterwards, also after an error, every layer has the forward pass that it had before.
-    Raises UserError for a layer that does more than to normalise: nothing would be left of it.
+    Raises UserError for a layer that does more than to normalise: nothing would be left of it. So it does for instance
+    norm with running statistics, which normalises by the image in training and by these afterwards.
     """
     named = batch_norms(model)
     for name, layer in named.items():
         if type(layer).forward not in (_BatchNorm.forward, SyncBatchNorm.forward):
             problem = f"{type(layer).__name__} does more than batch norm, which would be lost with other statistics"
             raise UserError(f"layer {name}", problem, "split it into batch norm and a module for the rest")
+    for name, other in model.named_modules():
+        if isinstance(other, _InstanceNorm) and other.track_running_stats:
+            problem = "is instance norm with running statistics, which other statistics of batch norm would not mend"
+            raise UserError(f"layer {name}", problem, "build it with track_running_stats=False")
     layers = list(named.values())
     counted = [_Calls(make, layer) for layer in layers]
     replaced = [vars(layer).get("forward") for layer in layers]

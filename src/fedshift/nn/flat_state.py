@@ -3,7 +3,8 @@
 The order is `[private | affine | weights | statistics]`: parameters that never leave a client (those of add-ons; mostly
 none), batch-norm gamma and beta (A), every other trainable tensor (W), batch-norm running mean and variance (S). In
 this order the trainable part is one piece, and so is what travels under every BN policy: an aggregation is one fused
-sum. Batch-norm layers are found by type, never by name.
+sum. Layers are found by type, never by name; a policy may be about norms of other types, too, whose parameters are then
+part of A.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .batchnorm import batch_norms
+from .norm_types import BATCH, NORMS
+from .norms import norm_layers
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -45,30 +48,43 @@ class Place:
 class Layout:
     """Places of all tensors of a model in a flat vector `[private | affine | weights | statistics]`.
 
-    `stays` names parameters that never leave a client.
+    `stays` names parameters that never leave a client, and `rests` tensors that are not trained. `norms` are the types
+    of norms whose parameters are A. Running statistics of norms of other types begin S: they travel under every policy.
 
     Attributes
     ----------
     private, affine, weights, statistics, trainable : slices of the flat vector
+    governed : slice of those statistics that a policy may keep at the clients, the end of `statistics`
     size : length of the flat vector, in floats
     counters : names of BN's integer buffers (batches tracked), kept beside the vector and never counted as traffic
-    constants : names of all other integer buffers and of frozen parameters, which are neither changed nor sent
+    constants : names of all other integer buffers and of what is not trained, which are neither changed nor sent
     aliases : second name -> first name, of tensors that have two names
     """
 
-    def __init__(self, model: nn.Module, channels_last: bool = False, stays: Collection[str] = ()) -> None:
-        layers = batch_norms(model)
+    def __init__(
+        self,
+        model: nn.Module,
+        channels_last: bool = False,
+        stays: Collection[str] = (),
+        norms: Collection[str] = BATCH,
+        rests: Collection[str] = (),
+    ) -> None:
+        layers, counted = norm_layers(model, norms), batch_norms(model)
+        others = norm_layers(model, [kind for kind in NORMS if kind not in norms])
         stored = model.state_dict().keys()
         parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
         frozen = [k for k, p in model.named_parameters() if not p.requires_grad]
-        buffers = {k: b for k, b in model.named_buffers() if k in stored}
+        frozen += [k for k, _ in model.named_buffers() if k in rests]
+        buffers = {k: b for k, b in model.named_buffers() if k in stored and k not in rests}
         private = [k for k in parameters if k in stays]
         affine = [k for k in parameters if k not in stays and k.rpartition(".")[0] in layers]
         weights = [k for k in parameters if k not in stays and k.rpartition(".")[0] not in layers]
-        statistics = [k for k, b in buffers.items() if b.is_floating_point()]
+        floats = [k for k, b in buffers.items() if b.is_floating_point()]
+        ungoverned = [k for k in floats if k.rpartition(".")[0] in others]
+        governed = [k for k in floats if k.rpartition(".")[0] not in others]
         integers = [k for k, b in buffers.items() if not b.is_floating_point()]
-        self.counters = [k for k in integers if k.rpartition(".")[0] in layers]
-        self.constants = [*frozen, *(k for k in integers if k.rpartition(".")[0] not in layers)]
+        self.counters = [k for k in integers if k.rpartition(".")[0] in counted]
+        self.constants = [*frozen, *(k for k in integers if k.rpartition(".")[0] not in counted)]
         named = [
             (k, id(tensor))
             for group in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
@@ -81,7 +97,7 @@ class Layout:
         self.places: dict[str, Place] = {}
         tensors = {**parameters, **buffers}
         ends = [0]
-        for group in (private, affine, weights, statistics):
+        for group in (private, affine, weights, ungoverned, governed):
             end = ends[-1]
             for name in group:
                 tensor = tensors[name]
@@ -89,7 +105,8 @@ class Layout:
                 self.places[name] = Place(span, tensor.shape, channels_last and tensor.dim() == 4)
                 end = span.stop
             ends.append(end)
-        self.private, self.affine, self.weights, self.statistics = (slice(a, b) for a, b in itertools.pairwise(ends))
+        self.private, self.affine, self.weights, _, self.governed = (slice(a, b) for a, b in itertools.pairwise(ends))
+        self.statistics = slice(self.weights.stop, ends[-1])
         self.trainable = slice(0, self.weights.stop)
         self.size = ends[-1]
 

@@ -7,10 +7,20 @@
 | body_home | travels | stays | LG-FedAvg |
 
 Batch norm is part of the body. What the BN policy keeps at home stays there under every layer policy.
+
+What `training.train` leaves out rests: it has no gradient and no weight decay, is the same at all clients for ever, and
+does not travel.
+
+| train | head | gamma, beta of norms | running statistics | all else |
+|---|---|---|---|---|
+| all | trained | trained | move | trained |
+| head (linear probe) | trained | rest | rest: batch norm is in evaluation mode in training, too | rests |
+| norm, head (norm tuning) | trained | trained | move | rests |
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,3 +56,28 @@ LAYERS: dict[str, LayerPolicy] = {
     "head_home": LayerPolicy(head=False, body=True),
     "body_home": LayerPolicy(head=True, body=False),
 }
+
+
+def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
+    """Stop the gradient of all that is not trained, and return the names of the tensors that stay as they are.
+
+    `train` is `all`, `head`, or the parts `norm` and `head`. Norms are found by type; without them, batch norm rests
+    with its running statistics and counters, and the caller keeps it in evaluation mode. Of dropout nothing is said
+    here: it goes on, as part of the training of the head.
+    """
+    if train == "all":
+        return set()
+    from .features import head
+    from .norms import norm_layers
+
+    trained = {id(parameter) for parameter in head(model).parameters()}
+    names = set[str]()
+    if "norm" in train:
+        trained |= {id(p) for layer in norm_layers(model).values() for p in layer.parameters(recurse=False)}
+    else:
+        names = {f"{layer}.{name}" for layer, m in norm_layers(model).items() for name, _ in m.named_buffers()}
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in trained:
+            parameter.requires_grad_(False)
+            names.add(name)
+    return names

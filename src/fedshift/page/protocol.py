@@ -18,6 +18,7 @@ from ..data.partition import Partition
 from ..datasets.camelyon17 import Camelyon17
 from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from ..nn.bn_policy import POLICIES, BNPolicy
+from ..nn.norm_types import BATCH
 from ..results.estimates import FEWEST, LEVEL
 from ..results.findings import Findings
 from ..results.values import inner, listed
@@ -42,6 +43,12 @@ RECOVERED = (
     "statistics and of the gain exclude zero."
 )
 OPTIMISERS = {"sgd": "Stochastic gradient descent (SGD)", "adam": "Adam", "adamw": "AdamW"}
+TRAINED: dict[str | tuple[str, ...], str] = {
+    "all": "All layers.",
+    "head": "The last layer alone: a linear probe. All else, running statistics of batch norm too, keeps its initial "
+    "values and does not travel.",
+    ("norm", "head"): "Norms and the last layer: norm tuning. All else keeps its initial values and does not travel.",
+}
 BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
 
@@ -82,10 +89,11 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         "Partition": [_partition(partition) for partition in study.partition],
         "Model": _plugins(run.model for run in runs),
         "Initial weights": _distinct(map(_initial_weights, runs)),
+        "Trained layers": _trained_layers(settings),
         "Transforms": _plugins(study.transforms) or ["none"],
         "Algorithms": _plugins(run.algorithm for run in runs),
         "Add-ons": _plugins(run.addon for run in runs if run.addon),
-        "BN policies": _distinct(_policy(run.bn) for run in runs),
+        "BN policies": _distinct(_policy(run.bn, run.norms) for run in runs),
         "Sites outside": _distinct(f"{a.label}: {a.external}." for a in (run.algorithm for run in runs) if a.external),
         "Optimiser": _distinct(map(_optimiser, settings)),
         "Loss": _distinct(map(_loss, runs)),
@@ -144,9 +152,16 @@ def _mean_over_sites(findings: Findings) -> str:
 
 def _initial_weights(run: Run) -> str:
     """Return where the weights of a run come from before its first round."""
-    if getattr(run.model, "pretrained", False):
-        return f"{run.model.label}: pretrained on ImageNet; the last layer is drawn at random from the run's seed."
+    if run.model.origin:
+        start = "pretrained; the last layer is drawn at random from the run's seed"
+        return f"{run.model.label}: {start}. Weights: {run.model.origin}."
     return "Drawn at random from the run's seed, not pretrained; all clients start from the same weights."
+
+
+def _trained_layers(settings: list[Training]) -> list[str]:
+    """Return which layers each training of a study trains; nothing if all train all."""
+    trained = _distinct(TRAINED[training.train] for training in settings)
+    return [] if trained == [TRAINED["all"]] else trained
 
 
 def _optimiser(training: Training) -> str:
@@ -249,15 +264,16 @@ def _partition(partition: Partition) -> str:
     return f"{text}; external sites are tested whole."
 
 
-def _policy(name: str) -> str:
-    """Return which tensors of batch norm are aggregated, and which ones an external site gets."""
+def _policy(name: str, norms: tuple[str, ...]) -> str:
+    """Return which tensors of norms are aggregated, and which ones an external site gets."""
     policy = POLICIES[name]
     aggregated = {"gamma and beta": policy.affine, "running statistics": policy.statistics}
     local = [part for part, travels in aggregated.items() if not travels]
+    of = "" if norms == BATCH else f" of {listed([f'{kind} norm' for kind in norms])}"
     if not local:
         return f"{_title(name)}: all tensors of the BN layers are aggregated; external sites get the global model."
     return (
-        f"{_title(name)}: {' and '.join(local)} stay at each client, which is tested with its own; "
+        f"{_title(name)}: {' and '.join(local)}{of} stay at each client, which is tested with its own; "
         "external sites get their average over clients."
     )
 
@@ -268,7 +284,7 @@ def _title(name: str) -> str:
 
 def _training(settings: list[Training]) -> Iterator[str]:
     """Yield `name value` of each setting that has an effect; several values where runs differ."""
-    unused = {"select", "select_by", "select_at", *ADAM}
+    unused = {"train", "select", "select_by", "select_at", *ADAM}
     if all(training.schedule != "exponential" for training in settings):
         unused.add("lr_decay")
     for name in Training.model_fields:
@@ -278,7 +294,7 @@ def _training(settings: list[Training]) -> Iterator[str]:
 
 
 SEEDS = 10
-TRAINED, CHOSEN_AT, TESTED = {"centre0", "centre3", "centre4"}, ("centre1",), ("centre2",)
+WILDS_TRAINED, CHOSEN_AT, TESTED = {"centre0", "centre3", "centre4"}, ("centre1",), ("centre2",)
 
 
 def wilds_rules(findings: Findings) -> list[str]:
@@ -298,7 +314,7 @@ def _departures(findings: Findings) -> Iterator[str]:
     """Yield each way in which a study departs from the rules of a standard entry."""
     plan = findings.plan
     names = {key: findings.name(key) for key in plan.inferences}
-    if any(run.algorithm.collaboration.count(len(TRAINED)) > 1 for run in plan.runs.values()):
+    if any(run.algorithm.collaboration.count(len(WILDS_TRAINED)) > 1 for run in plan.runs.values()):
         yield "training is federated, which is another protocol"
     seeds = min(len(condition.seeds) for condition in findings.conditions)
     if seeds < SEEDS:
@@ -306,7 +322,7 @@ def _departures(findings: Findings) -> Iterator[str]:
         yield f"{there_are}, fewer than the {SEEDS} for Camelyon17"
     for part in plan.partitions:
         # one partition that departs is enough; the sentence does not name it
-        if set(part.internal) != TRAINED or part.external != TESTED or part.split.train < 1 or part.truncate:
+        if set(part.internal) != WILDS_TRAINED or part.external != TESTED or part.split.train < 1 or part.truncate:
             yield "the split is not the official one (training at centres 0, 3 and 4, test at centre 2)"
             break
     if any(run.data.dataset.model_dump().get("id_val") for run in plan.runs.values()):

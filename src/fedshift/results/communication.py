@@ -73,6 +73,8 @@ class _Entry:
     title: str
     run: Run
     traffic: Forecast
+    whole: Forecast | None
+    """The traffic if all layers were trained, where some rest."""
 
 
 def tables(plan: Plan, paths: Paths) -> list[Table]:
@@ -130,7 +132,11 @@ def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
     shape = counts.shape(run)
     if not shape:
         raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")
-    return _Entry(title, run, forecast(run, shape, len(run.data.dataset.classes), counts.training(run)))
+    classes, images, whole = len(run.data.dataset.classes), counts.training(run), None
+    if run.training.train != "all":
+        everything = run.training.model_copy(update={"train": "all"})
+        whole = forecast(run.model_copy(update={"training": everything}), shape, classes, images)
+    return _Entry(title, run, forecast(run, shape, classes, images), whole)
 
 
 def _rows(entries: list[_Entry], cells: Callable[[_Entry, EqualRounds], Iterator[str]]) -> Iterator[tuple[str, ...]]:
@@ -148,6 +154,7 @@ def _rows(entries: list[_Entry], cells: Callable[[_Entry, EqualRounds], Iterator
 def _round(entries: list[_Entry]) -> Table:
     """Return the table of one round: a row for each condition and kind of round."""
     plain = [e for e in entries if e.run.algorithm.name == "fedavg" and e.traffic.phases[0].down]
+    resting = any(e.whole for e in entries)
 
     def cells(entry: _Entry, phase: EqualRounds) -> Iterator[str]:
         broadcast, unicast = (FLOAT_BYTES * phase.floats(broadcast=b) / MIB for b in (True, False))
@@ -157,12 +164,12 @@ def _round(entries: list[_Entry]) -> Table:
         yield f"{phase.messages}"
         yield f"{broadcast:.4f}"
         yield f"{unicast:.4f}"
-        for other in plain:
-            base = FLOAT_BYTES * other.traffic.phases[0].floats(broadcast=True) / MIB
-            yield f"{100 * (broadcast / base - 1):+.2f}".replace("-0.00", "+0.00")
+        for other in [*(e.traffic for e in plain), *([entry.whole] if resting else [])]:
+            base = FLOAT_BYTES * other.phases[0].floats(broadcast=True) / MIB if other else 0
+            yield f"{100 * (broadcast / base - 1):+.2f}".replace("-0.00", "+0.00") if base else DASH
 
-    rows = [*_before(entries, len(plain)), *_rows(entries, cells)]
-    over = tuple(f"% over {e.title}" for e in plain)
+    over = (*(f"% over {e.title}" for e in plain), *(["% over all layers"] if resting else []))
+    rows = [*_before(entries, len(over)), *_rows(entries, cells)]
     header = ("Condition", "Rounds", "Clients", "Floats down", "Floats up", "Messages", "MB, broadcast", "MB, unicast")
     caption = (
         "One round. Floats are those of one client. Messages are those in one direction that clients wait for. "

@@ -90,13 +90,10 @@ def reported(plan: Plan, condition: Condition) -> str:
 
 
 def compared(plan: Plan, condition: Condition) -> str | None:
-    """Return the inference compared with the baseline: the first of another kind that needs no labels.
-
-    The baseline with another client's network adapts nothing, and is none.
-    """
+    """Return the inference compared with the baseline: the first that adapts to a site, and needs no labels."""
     inferences = {key: plan.inferences[key] for key in condition.inferences}
     others = (key for key, inference in inferences.items() if not inference.uses_labels)
-    return next((key for key in others if inferences[key].name != BASELINE), None)
+    return next((key for key in others if inferences[key].adapts), None)
 
 
 class Estimates:

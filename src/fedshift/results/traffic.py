@@ -122,11 +122,13 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
     count = len(run.partition.internal)
     kinds: dict[tuple[bool, bool], list[int]] = {}
     for number in range(1, training.rounds + 1):
-        kind = algorithm.joint(number) is not None, algorithm.freezes_statistics(number)
+        kind = algorithm.joint(number) is not None, algorithm.freezes_statistics(number, training.rounds)
         kinds.setdefault(kind, []).append(number)
     short = training.model_copy(update={"local_epochs": 1, "local_steps": 1, "select": "last", "patience": None})
     model = initialise(run.model, shape, classes, run.seed)
-    specification = Specification.open(model, algorithm=algorithm, bn=run.bn, addon=run.addon, training=short)
+    specification = Specification.open(
+        model, algorithm=algorithm, bn=run.bn, addon=run.addon, training=short, norms=run.norms
+    )
     data = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)), torch.arange(2) % classes
     federation = Federation(specification, {"client": data})
     first = _measured(federation, 1)

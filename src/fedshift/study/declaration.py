@@ -15,6 +15,7 @@ from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.text import parsed, read_yaml
+from ..nn.norm_types import BATCH
 from ..tasks import CLASSIFICATION, Task
 from .analysis_plan import Hypothesis, Primary, ThresholdField
 from .author import Author, SiteWords, Unit
@@ -28,6 +29,7 @@ from .fields import (
     InferenceField,
     MetricName,
     ModelField,
+    NormsField,
     TaskField,
     TransformField,
     shared,
@@ -45,6 +47,7 @@ class Grid(Frozen):
     bn: Annotated[tuple[BNName, ...], Field(min_length=1), *MANY] | None = Field(
         None, description="one BN policy or several; default: the usual policy of each algorithm"
     )
+    norms: NormsField | None = Field(None, description="default: the study's norms")
     addon: Annotated[tuple[AddonField | None, ...], Field(min_length=1), *MANY] = Field(
         (None,), description="one add-on or several; null stands for none"
     )
@@ -90,6 +93,11 @@ class Study(Frozen):
         "words of the page, which change no run. Default: patient, or image where no patient is known",
     )
     model: ModelField = Field(description="the network, by name or with settings")
+    norms: NormsField = Field(
+        BATCH,
+        description="types of the normalisation layers that the BN policies are about, by the type of the layer: all, "
+        "or some of batch, group, layer and instance; the parameters of all other layers travel",
+    )
     transforms: tuple[TransformField, ...] = Field((), description="transforms of the images, in order")
     training: TrainingField = Field(
         {},

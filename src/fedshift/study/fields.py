@@ -19,6 +19,7 @@ from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
 from ..nn.bn_policy import POLICIES
+from ..nn.norm_types import NORMS, norm_types
 from ..tasks import Task
 from ..transforms import Transform
 
@@ -245,3 +246,16 @@ MANY = (BeforeValidator(_listed), _Single())
 """Validators of a list that may be written without brackets if it has one member."""
 BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
 assert set(get_args(BNName)) == set(POLICIES)
+
+
+def _norms_schema() -> dict[str, Any]:
+    """Return the schema of types of norms: all, one of them, or a list."""
+    return {"anyOf": [{"enum": ["all", *NORMS]}, {"type": "array", "items": {"enum": [*NORMS]}, "minItems": 1}]}
+
+
+NormsField = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else _listed(value), "")),
+    LazySchema(_norms_schema),
+]
+"""Types of the norms that a BN policy is about: `all`, one type, or a list of types."""

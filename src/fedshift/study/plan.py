@@ -92,8 +92,8 @@ class Plan:
         asked = list(itertools.chain(*(grid.inferences or study.inferences)))
         for inference, partition in itertools.product(asked, partitions):
             partition.require_client(inference.client, f"{where}.inferences")
-        for inference, (algorithms, _) in itertools.product(asked, _pairs(grid)):
-            _require_network(inference, algorithms[0], f"{where}.inferences")
+        for inference, (algorithms, bn) in itertools.product(asked, _pairs(grid)):
+            _require_network(inference, algorithms[0], bn, f"{where}.inferences")
         members = {inference_id(inference): inference for inference in asked}
         self.inferences |= members
         for partition, (algorithms, bn), addon, seed in itertools.product(
@@ -105,7 +105,7 @@ class Plan:
             run = Run(
                 data=data,
                 partition=partition,
-                model=grid.model or study.model,
+                model=(grid.model or study.model).located(self.path.parent),
                 transforms=tuple(t for t in _transforms(study, grid) if t.when != "prepare"),
                 algorithm=algorithms[0].canonical(),
                 bn=bn,
@@ -113,6 +113,7 @@ class Plan:
                 training=variants[0],
                 seed=seed,
                 search=search,
+                norms=grid.norms or study.norms,
             )
             self.runs[run.id] = run
             # Several grids may ask for one run, each with inferences of its own.
@@ -232,6 +233,9 @@ class Plan:
     def require_files(self) -> None:
         """Raise UserErrors for files that the study names and that do not exist."""
         files = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
+        files += [
+            ("model", file) for file in dict.fromkeys(f for run in self.runs.values() for f in run.model.inputs())
+        ]
         files += [("published.tables", file) for file in self.published]
         lost = [(key, file) for key, file in files if not _exists(file)]
         if lost:
@@ -292,8 +296,8 @@ def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterato
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
 
 
-def _require_network(inference: Inference, algorithm: Algorithm, where: str) -> None:
-    """Raise UserError if an inference asks for a global network, or for a single one, where an algorithm has none."""
+def _require_network(inference: Inference, algorithm: Algorithm, bn: str, where: str) -> None:
+    """Raise UserError for an inference that has no meaning with the networks of an algorithm under a BN policy."""
     several = {"internal": inference.network == "own", "external": not inference.client}.get(algorithm.blended, False)
     if several and (inference.asks or inference.needs_one_network):
         problem = f"{inference.name} works on one network, and with {algorithm.name} several predict a site together"
@@ -301,6 +305,7 @@ def _require_network(inference: Inference, algorithm: Algorithm, where: str) -> 
     if inference.network == "global" and not algorithm.collaboration.has_global_model:
         problem = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError(f"{where}.network", problem, "leave it out, or give this algorithm its own inferences")
+    inference.require_policy(bn, where)
 
 
 def _transforms(study: Study, grid: Grid) -> tuple[Transform, ...]:

@@ -14,8 +14,9 @@ from ..core.plugin import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
+from ..nn.norm_types import BATCH
 from ..tasks import CLASSIFICATION
-from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, TaskField, TransformField
+from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, NormsField, TaskField, TransformField
 from .search import OPTION, Search
 
 
@@ -86,6 +87,7 @@ class Run(Frozen):
     training: Training
     seed: int = Field(ge=0)
     search: Search | None = None
+    norms: NormsField = BATCH
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
@@ -93,6 +95,8 @@ class Run(Frozen):
         plain = self.model_dump(mode="json", exclude={"search"})
         if self.data.task == CLASSIFICATION:
             del plain["data"]["task"]
+        if self.norms == BATCH:
+            del plain["norms"]
         if self.search:
             for key, values in self.search.values.items():
                 part = "algorithm" if key.startswith(OPTION) else "training"
@@ -157,7 +161,7 @@ class Run(Frozen):
 
     @functools.cached_property
     def _but_for_the_seed(self) -> dict[str, Any]:
-        parts = {
+        parts: dict[str, Any] = {
             "data": self.data.id,
             "partition": self.partition_id,
             "model": self.model.identity(),
@@ -169,6 +173,8 @@ class Run(Frozen):
         }
         if self.data.task != CLASSIFICATION:
             parts["task"] = self.data.task.identity()
+        if self.norms != BATCH:
+            parts["norms"] = list(self.norms)
         # A key of null would change the ids of all runs without a search.
         if self.search:
             parts["search"] = self.search.model_dump(mode="json")

@@ -19,14 +19,14 @@ Rule = Literal["validation", "oracle"]
 """Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
 ALONE = frozenset(
     (
-        *("class_weights", "select", "select_by", "select_at", "epochs_at"),
+        *("train", "class_weights", "select", "select_by", "select_at", "epochs_at"),
         *("watch_every", "training_loss_every", "training_loss_images"),
         *("precision", "channels_last", "deterministic"),
     )
 )
 """Settings that have one value in a search. Those of LISTS are one value; the others do not belong to what is
 learnt, or would compare values of different kinds."""
-LISTS = frozenset({"class_weights", "select_at"})
+LISTS = frozenset({"train", "class_weights", "select_at"})
 """Settings whose one value may be a list."""
 MOST = 100
 """The most combinations that one search may try."""
