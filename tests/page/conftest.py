@@ -13,8 +13,8 @@ def unpainted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     What fills a picture runs all the same, and its description for readers who cannot see it is there.
     """
 
-    def empty(figure: Figure, out: IO[str], **_: object) -> None:
-        out.write("<svg></svg>")
+    def empty(figure: Figure, out: IO[bytes], **_: object) -> None:
+        out.write(b"<svg></svg>")
 
     if request.node.get_closest_marker("painted") is None:
         monkeypatch.setattr(Figure, "savefig", empty)

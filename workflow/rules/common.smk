@@ -52,7 +52,7 @@ FOLLOW = calls.fedshift(["status", str(config["study"]), "--watch"], PLANS, Path
 PAGES = [plan for plan in PLANS.values() if PATHS.page(plan.name).exists()]
 GONE = sorted({file for plan in PAGES for file in finished(plan, PATHS) if not file.exists()})
 CALL = Call(PLANS, config, PLUGINS)
-TEMPLATES = {p.name: digest.of_file(p) for p in sorted((shipped.PACKAGE / "report" / "templates").iterdir())}
+TEMPLATES = {p.name: digest.of_file(p) for p in sorted((shipped.PACKAGE / "page" / "templates").iterdir())}
 OTHER_PAGES = {"index.html.j2", "applied.html.j2"}  # all other templates are parts of a study's page
 
 
