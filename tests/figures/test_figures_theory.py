@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedshift.figures import convergence_rates as rates
+from fedshift.figures import _descent as rates
 from fedshift.figures import ntk, toy
+from fedshift.figures.convergence_rates import ConvergenceRates
 
 
 def expected(w: float, s: float, slope: float) -> float:
@@ -211,7 +212,7 @@ def test_the_bound_is_the_theorems_and_the_caption_counts() -> None:
 
     way = rates.Descent(limit=0.5, rate=0.4, loss=np.array([8.0, 7.0, 6.0]), least=np.ones(3))
     assert way.bound == pytest.approx([8.0, 8.0 * 0.9, 8.0 * 0.81])
-    figure = rates.ConvergenceRates(draws=3, width=200, steps=40)
+    figure = ConvergenceRates(draws=3, width=200, steps=40)
     pairs = [rates.descents(n, 200, 40) for n in range(3)]
     for averaged, local in pairs:
         assert averaged.rate == local.rate
