@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE = 600.0
+PATIENCE = 1800.0
 """Seconds after which a process counts as hanging. No test passes or fails by a shorter time."""
 
 
