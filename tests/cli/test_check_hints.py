@@ -38,13 +38,15 @@ def test_a_published_constant_that_switches_a_method_off_is_said(
 
 
 @pytest.mark.parametrize(
-    ("transforms", "said"), [("[]", 1), ("[normalize]", 0), ("[{ name: normalize, mean: 0.5 }]", 0)]
+    ("transforms", "said"),
+    [("", 1), (", normalize", 0), (", { name: normalize, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5] }", 0)],
 )
 def test_pretrained_weights_want_the_images_that_they_saw(
     transforms: str, said: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "pretrained.yaml"
-    model = "model: { name: mobilenet_v2, pretrained: true }\ntransforms: " + transforms
+    larger = "{ name: resize, size: 32 }"
+    model = f"model: {{ name: mobilenet_v2, pretrained: true }}\ntransforms: [{larger}{transforms}]"
     path.write_text(STUDY.replace("model: digit_cnn", model).replace(", { name: eta, similarity: 0.05 }", ""))
     assert parser.main(["check", str(path), "--scale", "paper"]) == 0
     assert capsys.readouterr().out.count(f"{path}: transforms: hold no normalize, and pretrained weights saw") == said
