@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtr, ndtri
 
+from fedshift.analysis import effects, estimates, operating_point
+from fedshift.analysis.effects import Estimates
+from fedshift.analysis.estimates import Estimate
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.names import Names
+from fedshift.analysis.numbers import Numbers
+from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset
 from fedshift.metrics import Metric
-from fedshift.results import effects, estimates, operating_point
-from fedshift.results.effects import Estimates
-from fedshift.results.estimates import Estimate
-from fedshift.results.findings import Findings
-from fedshift.results.names import Names
-from fedshift.results.numbers import Numbers
-from fedshift.results.verdict import verdict
 from fedshift.study.analysis_plan import Threshold
 from fedshift.study.plan import Plan, Study
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from fedshift.results.trends import quantile
+from fedshift.analysis.trends import quantile
 
 FOLDER = Path(__file__).parent / "reproductions"
 PAGE = FOLDER.with_suffix(".md")

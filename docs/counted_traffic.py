@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+from fedshift.analysis import communication, published_values, study_results
+from fedshift.analysis.published_words import Words
+from fedshift.analysis.quantities import Values
 from fedshift.io.paths import Paths
 from fedshift.io.result_tables import SCORES
 from fedshift.io.tables import write_table
-from fedshift.results import communication, published_values, study_results
-from fedshift.results.published_words import Words
-from fedshift.results.quantities import Values
 from fedshift.study import plan as plans
 
 ROOT = Path(__file__).parents[1]

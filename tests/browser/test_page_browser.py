@@ -16,10 +16,10 @@ from patience import PATIENCE
 from PIL import Image
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.io.paths import Paths
 from fedshift.jobs.apply import Applied, apply, chosen
 from fedshift.page import applied, gallery, page
-from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

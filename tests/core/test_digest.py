@@ -202,7 +202,7 @@ def test_a_module_that_is_not_there(package: Package) -> None:
 
 PLUG_INS = {f"{kind}s" for kind in KINDS}
 STAGES = ["jobs.prepare", "data.partition", "jobs.control", "jobs.train", "jobs.choose", "jobs.predict"]
-STAGES += ["results.score", "page.summary", "results.study_results", "page.gallery"]
+STAGES += ["analysis.score", "page.summary", "analysis.study_results", "page.gallery"]
 
 
 @pytest.mark.parametrize("name", [*SHAPES_NO_RESULT, *SHAPES_RESULTS])
@@ -249,7 +249,7 @@ REACHED = reached()
         ("core/errors.py", set()),
         ("jobs/store.py", set()),
         ("cli/steps.py", set()),
-        ("results/effects.py", set()),
+        ("analysis/effects.py", set()),
         ("page/page.py", set()),
         ("study/plan.py", set()),
         ("study/declaration.py", set()),

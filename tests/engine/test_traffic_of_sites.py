@@ -11,10 +11,10 @@ from served_sites import Hospitals, trained
 from three_sites import SITES, STUDY, write
 
 from fedshift import study
+from fedshift.analysis.traffic import forecast
 from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.transport import Fault, Message
 from fedshift.hospitals import agreed
-from fedshift.results.traffic import forecast
 from fedshift.study.plan import Plan
 
 ROUNDS = 3

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 import fedshift
+from fedshift.analysis import study_results
 from fedshift.cli import parser as cli
 from fedshift.export import mlflow
 from fedshift.export.bundle import export
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.apply import apply, chosen
-from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 pytest.importorskip("ignite", reason="pytorch-ignite is not installed: the extra 'bundle'")

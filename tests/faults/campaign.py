@@ -200,9 +200,9 @@ STAGES = (
         "jobs.predict",
         "jobs.prepare",
         "data.partition",
-        "results.score",
+        "analysis.score",
     ),
-    *("results.study_results", "results.communication", "page.summary", "page.page", "page.gallery"),
+    *("analysis.study_results", "analysis.communication", "page.summary", "page.page", "page.gallery"),
 )
 
 

@@ -14,11 +14,11 @@ import pytest
 from fake_study import predictions_of
 from invented import made
 
+from fedshift.analysis import study_results
 from fedshift.core import registry
 from fedshift.data.prepared import Prepared
 from fedshift.figures import Results
 from fedshift.io.tables import read_table
-from fedshift.results import study_results
 
 
 def given(*rows: tuple[str, str, str, float, bool, bool]) -> Results:

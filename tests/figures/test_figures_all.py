@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from invented import made, moment, row, tsmobn
 
+from fedshift.analysis import score, study_results
 from fedshift.core import registry
 from fedshift.figures import Results, _canvas, _series
 from fedshift.page import summary
 from fedshift.page.html import PageTable
 from fedshift.page.study_report import StudyReport
-from fedshift.results import score, study_results
 
 OF_RUNS = ["convergence_by_traffic", "loss_by_site", "methods", "sweep", "test_curves", "test_time"]
 NAMES = [*OF_RUNS, "convergence_rates", "gradient_deviation", "ntk", "toy"]

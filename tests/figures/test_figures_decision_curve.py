@@ -13,10 +13,10 @@ from invented import made
 from scipy.stats import t as student
 from scored_study import summarised
 
+from fedshift.analysis import net_benefit, score, study_results
 from fedshift.core import registry
 from fedshift.io.tables import read_table
 from fedshift.page import summary
-from fedshift.results import net_benefit, score, study_results
 
 POSITIVE = np.array([1, 1, 1] + [0] * 7) == 1
 SCORE = np.array([0.9, 0.6, 0.2, 0.7, 0.3, 0.25, 0.15, 0.1, 0.05, 0.02])

@@ -17,9 +17,9 @@ from invented import made
 from PIL import Image
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.core import registry
 from fedshift.figures import Mistake, Results, SiteMistakes
-from fedshift.results import study_results
 from fedshift.study.plan import Run
 
 NASTY = '<b>"&$x</b>'

@@ -12,9 +12,9 @@ from invented import made
 from scored_study import summarised
 
 from fedshift import study
+from fedshift.analysis import roc, study_results
 from fedshift.core import registry
 from fedshift.io.paths import STUDIES
-from fedshift.results import roc, study_results
 
 POSITIVE = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0]) == 1
 SCORE = np.array([0.9, 0.8, 0.4, 0.3, 0.8, 0.5, 0.3, 0.2, 0.1])

@@ -16,6 +16,7 @@ from invented import made
 from PIL import Image
 
 from fedshift import UserError
+from fedshift.analysis import study_results
 from fedshift.core import registry
 from fedshift.data.prepared import Prepared
 from fedshift.figures import OutlinedImage, Results, SiteOutlines
@@ -23,7 +24,6 @@ from fedshift.figures._canvas import COLOURS
 from fedshift.figures.outlines import LIGHTEST, outline
 from fedshift.io.images import decoded, encoded
 from fedshift.io.tables import read_table
-from fedshift.results import study_results
 
 
 def corners(path: str) -> list[np.ndarray]:

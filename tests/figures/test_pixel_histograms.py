@@ -11,9 +11,9 @@ import pytest
 from invented import made
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.figures import Results
 from fedshift.figures.pixel_histograms import BINS, PixelHistograms, distance, histograms
-from fedshift.results import study_results
 
 
 def of(*values: int) -> np.ndarray:

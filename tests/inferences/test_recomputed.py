@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from toy import Noted, clients, network
 
 from fedshift import Federation, UserError
+from fedshift.analysis import score, study_results
 from fedshift.data.prepared import read_partition
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import client_answer, federation_answer, probabilities
@@ -29,7 +30,6 @@ from fedshift.inferences.source import Source
 from fedshift.io.paths import Paths
 from fedshift.jobs.apply import require_network
 from fedshift.page import page, summary
-from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 
 Array = NDArray[np.float64]

@@ -31,6 +31,7 @@ from patience import PATIENCE
 from PIL import EpsImagePlugin, Image
 
 from fedshift import study
+from fedshift.analysis import score, study_results
 from fedshift.cli import parser as cli
 from fedshift.core.errors import UserError
 from fedshift.data.prepared import Prepared
@@ -45,7 +46,6 @@ from fedshift.jobs.predict import predict
 from fedshift.jobs.prepare import obtain, prepare
 from fedshift.jobs.train import train
 from fedshift.page import applied, gallery, page, summary
-from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 
 ROOT = Path(__file__).parents[2]

@@ -10,6 +10,7 @@ import fake_study
 import pytest
 from searched_study import trained
 
+from fedshift.analysis import score, study_results
 from fedshift.core.errors import UserError
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
@@ -17,7 +18,6 @@ from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.choose import choice, choose, oracle
 from fedshift.page import page, summary
-from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 

@@ -17,6 +17,9 @@ from predicting import by_hand, trained
 from torch import nn
 from toy import differing
 
+from fedshift.analysis import effects, score, study_results, study_tables
+from fedshift.analysis.findings import LABELS
+from fedshift.analysis.names import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise
@@ -27,9 +30,6 @@ from fedshift.jobs.predict import predict
 from fedshift.page import page, summary
 from fedshift.page.care import concerns
 from fedshift.page.headline_tables import overview
-from fedshift.results import effects, score, study_results, study_tables
-from fedshift.results.findings import LABELS
-from fedshift.results.names import Names
 from fedshift.study.plan import Plan
 
 Array = NDArray[np.float64]

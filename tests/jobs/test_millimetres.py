@@ -12,12 +12,12 @@ import pytest
 import torch
 from fake_study import predictions_of
 
+from fedshift.analysis import study_results
 from fedshift.io.checksums import record
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.control import control
 from fedshift.jobs.predict import MaskReader, predict
 from fedshift.page import care
-from fedshift.results import study_results
 from fedshift.tasks import Segmentation
 
 SIDE = 10

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from predicting import EXTERNAL, INTERNAL, by_hand, complaint, images_of, predicted, state_of, trained
 
+from fedshift.analysis.predictions import inferences
 from fedshift.inferences.source import Source
-from fedshift.results.predictions import inferences
 
 GLOBAL: dict[str, Any] = {"name": "source", "network": "global"}
 

@@ -9,12 +9,12 @@ import disc_study
 import numpy as np
 import pytest
 
+from fedshift.analysis import study_results
+from fedshift.analysis.predictions import Predictions
 from fedshift.io.tables import read_table
 from fedshift.jobs.control import best_threshold, control, labelled, pixel_features
 from fedshift.page import page
 from fedshift.page.forest import LONGEST
-from fedshift.results import study_results
-from fedshift.results.predictions import Predictions
 
 ROWS, COLUMNS = np.mgrid[:64, :64].astype(float)
 PLACES = {"north": "internal", "south": "internal", "east": "external"}

@@ -26,6 +26,7 @@ from predicting import (
 
 import fedshift.jobs.predict
 import fedshift.jobs.run_images
+from fedshift.analysis import predictions, score, study_tables
 from fedshift.core.errors import UserError
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
@@ -34,7 +35,6 @@ from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json, write_json
 from fedshift.jobs.predict import predict
-from fedshift.results import predictions, score, study_tables
 from fedshift.study import declaration
 from fedshift.study.plan import Plan
 

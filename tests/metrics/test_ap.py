@@ -13,13 +13,13 @@ from fake_study import predictions_of
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
+from fedshift.analysis import score, study_tables
+from fedshift.analysis.predictions import Predictions
+from fedshift.analysis.study_results import load
 from fedshift.io.tables import read_table, write_table
 from fedshift.metrics.ap import AP
 from fedshift.page import page, summary
 from fedshift.page.headline_tables import overview
-from fedshift.results import score, study_tables
-from fedshift.results.predictions import Predictions
-from fedshift.results.study_results import load
 
 Y = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
 S = np.array([0.9, 0.8, 0.6, 0.4, 0.7, 0.5, 0.4, 0.3, 0.1])

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scored_study import results_of
 
+from fedshift.analysis.findings import Findings
 from fedshift.core import registry
 from fedshift.page import answer
-from fedshift.results.findings import Findings
 from fedshift.study import calls
 
 NAN = math.nan

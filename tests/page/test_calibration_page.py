@@ -13,9 +13,9 @@ import pytest
 from on_page import sections_of
 from scored_study import results_of
 
+from fedshift.analysis import study_results
 from fedshift.page import page
 from fedshift.page.threshold_and_probabilities import calibration_section
-from fedshift.results import study_results
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": ["calibration"]}

@@ -8,10 +8,10 @@ from outline import Outline
 from scored_study import summarised
 
 from fedshift import __version__
+from fedshift.analysis import study_results
 from fedshift.page import page
 from fedshift.page.downloads import citation
 from fedshift.page.history import trained
-from fedshift.results import study_results
 
 
 def test_a_page_names_study_digest_version_date_and_commit(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import fake_study
 import pytest
 from fake_study import predictions_of
 
+from fedshift.analysis import score, study_results
 from fedshift.inferences import COUNT
 from fedshift.inferences.eta import ETA
 from fedshift.inferences.sar import SAR
 from fedshift.inferences.tent import Tent
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import page, summary
-from fedshift.results import score, study_results
 
 OFF = {"name": "eta", "similarity": 0.05}
 HEADER = ["Site", "Role", "Inference", "Spread", "Spread of Source", "Largest class", "Entropy", "As Source"]

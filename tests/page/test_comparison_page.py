@@ -15,10 +15,10 @@ from outline import Outline
 from scipy.stats import rankdata, studentized_range
 from scipy.stats import t as student
 
+from fedshift.analysis import study_results
+from fedshift.analysis.verdict import Reason, Word, verdict
 from fedshift.page import page, summary
 from fedshift.page.answer import answer
-from fedshift.results import study_results
-from fedshift.results.verdict import Reason, Word, verdict
 from fedshift.study.plan import Run
 
 SITES = tuple(f"h{n}" for n in range(6))

@@ -8,10 +8,10 @@ import fake_study
 from fake_study import EVIL
 from outline import Outline
 
+from fedshift.analysis import score
+from fedshift.analysis.study_results import load
 from fedshift.io.text import read_json, write_json
 from fedshift.page import page, summary
-from fedshift.results import score
-from fedshift.results.study_results import load
 
 NOTE = f"3 images (2 at centre0, 1 at {EVIL}) could not be read and are left out."
 

@@ -13,9 +13,9 @@ import pytest
 from outline import Outline
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.io.paths import Paths
 from fedshift.page import downloads, page
-from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 PATIENTS = 30

@@ -20,6 +20,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scored_study import results_of
 
+from fedshift.analysis.controls import OF_CONTROL, Controls
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.numbers import Key
+from fedshift.analysis.study_results import StudyResults
+from fedshift.analysis.values import Value
+from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
 from fedshift.datasets.discs import Discs
 from fedshift.datasets.gaussians import Gaussians
 from fedshift.figures._canvas import _STYLE
@@ -33,12 +39,6 @@ from fedshift.page.phrases import HOSPITALS
 from fedshift.page.study_report import StudyReport
 from fedshift.page.verdict_texts import STEPS, Told, next_step
 from fedshift.page.verdict_words import beaten, shortcut
-from fedshift.results.controls import OF_CONTROL, Controls
-from fedshift.results.findings import Findings
-from fedshift.results.numbers import Key
-from fedshift.results.study_results import StudyResults
-from fedshift.results.values import Value
-from fedshift.results.verdict import Reason, Verdict, Word, worse_than_guessing
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
 

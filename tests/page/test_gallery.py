@@ -17,11 +17,11 @@ from fake_study import EVIL
 from outline import Outline
 from papers_study import beside_paper, scored_beside
 
+from fedshift.analysis.study_results import load
 from fedshift.cli import parser as cli
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
 from fedshift.page import gallery, page
-from fedshift.results.study_results import load
 from fedshift.study.plan import Plan
 
 TREND = {"claim": f"Local BN is better {EVIL}", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}

@@ -10,11 +10,11 @@ import fake_study
 import pytest
 from scored_study import results_of
 
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.study_results import StudyResults
 from fedshift.page import verdict_words
 from fedshift.page.answer import answer
 from fedshift.page.phrases import HOSPITALS
-from fedshift.results.findings import Findings
-from fedshift.results.study_results import StudyResults
 
 ONE: dict[str, Any] = {
     "runs": [{"algorithm": "fedavg"}],

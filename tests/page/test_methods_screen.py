@@ -10,12 +10,12 @@ import pytest
 from compared import METHODS, Right, compared, predict
 from outline import Outline
 
+from fedshift.analysis.contrasts import ranks
+from fedshift.analysis.study_results import StudyResults
 from fedshift.page import page
 from fedshift.page.phrases import Nouns
 from fedshift.page.screens import Methods
 from fedshift.page.study_report import StudyReport
-from fedshift.results.contrasts import ranks
-from fedshift.results.study_results import StudyResults
 from fedshift.study.plan import Run
 
 NOISE = np.random.default_rng(5).integers(-9, 10, (3, 40))

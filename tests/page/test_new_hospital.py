@@ -11,8 +11,8 @@ from compared import METHODS, compared, predict
 from outline import Outline
 from scipy.stats import t as student
 
+from fedshift.analysis.new_site import predicted
 from fedshift.page import new_hospital, page
-from fedshift.results.new_site import predicted
 
 AUC = np.array([0.92, 0.85, 0.78, 0.88, 0.90])
 SE = np.array([0.02, 0.03, 0.04, 0.025, 0.03])

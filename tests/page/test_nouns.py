@@ -12,6 +12,7 @@ import yaml
 from outline import Outline
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.cli.data import unknown_sites
 from fedshift.core import registry
 from fedshift.core.errors import UserErrors
@@ -20,7 +21,6 @@ from fedshift.data.partition import Partition
 from fedshift.page import new_hospital, page
 from fedshift.page.phrases import Nouns
 from fedshift.page.study_report import StudyReport
-from fedshift.results import study_results
 from fedshift.study import declaration
 
 

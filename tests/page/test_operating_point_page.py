@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from scored_study import results_of
 
+from fedshift.analysis import study_results
 from fedshift.page import behind_means, page, threshold_and_probabilities
-from fedshift.results import study_results
 from fedshift.study.plan import Run
 
 CLASSES = ("healthy", "tumour")

@@ -14,6 +14,9 @@ from fake_study import EVIL
 from outline import Outline
 from scored_study import page_of, reported, summarised
 
+from fedshift.analysis import score, study_results
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.values import Value
 from fedshift.datasets.own_images import OwnImages
 from fedshift.figures import _canvas
 from fedshift.io.paths import Paths
@@ -24,9 +27,6 @@ from fedshift.page import protocol as protocol_module
 from fedshift.page.answer import Answer, answer
 from fedshift.page.history import Trained, runs_table
 from fedshift.page.protocol import protocol
-from fedshift.results import score, study_results
-from fedshift.results.findings import Findings
-from fedshift.results.values import Value
 from fedshift.study.plan import Plan
 
 SMALL: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "figures": []}

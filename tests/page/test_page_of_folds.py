@@ -9,10 +9,10 @@ import pytest
 from on_page import sections_of
 from scored_study import summarised
 
+from fedshift.analysis.study_results import load
 from fedshift.page.care import concerns
 from fedshift.page.cohort import cohorts
 from fedshift.page.study_report import StudyReport
-from fedshift.results.study_results import load
 
 STUDY = {
     "partition": {"internal": ["a", "b"], "external": ["x"], "split": {"folds": 5, "val": 0.2}},

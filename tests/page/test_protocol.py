@@ -8,10 +8,10 @@ import fake_study
 import pytest
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.io.paths import Paths
 from fedshift.page.protocol import protocol, wilds_rules
-from fedshift.results import study_results
 from fedshift.study.plan import Plan
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from papers_study import beside_paper
 
+from fedshift.analysis import study_results
 from fedshift.page import page, summary
-from fedshift.results import study_results
 
 COUNTING: list[Counter[Path]] = []
 """Counters of the files that are opened while they are in this list: an audit hook cannot be removed."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from scored_study import summarised
 
+from fedshift.analysis import study_results
+from fedshift.analysis.values import listed
 from fedshift.page import page
 from fedshift.page.answer import answer
 from fedshift.page.protocol import protocol
-from fedshift.results import study_results
-from fedshift.results.values import listed
 
 
 def test_the_page_says_what_external_sites_get(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from predicting import complaint, load, predicted, trained
 from scored_study import results_of
 from torch import nn
 
+from fedshift.analysis import predictions, study_results, study_tables
+from fedshift.analysis.conditions import conditions
+from fedshift.analysis.findings import LABELS, Findings
+from fedshift.analysis.values import DASH
 from fedshift.cli import main
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.samples import TensorSamples
@@ -24,10 +28,6 @@ from fedshift.io.text import write_json
 from fedshift.page import history
 from fedshift.page.answer import answer
 from fedshift.page.headline_tables import overview, sites_on_page
-from fedshift.results import predictions, study_results, study_tables
-from fedshift.results.conditions import conditions
-from fedshift.results.findings import LABELS, Findings
-from fedshift.results.values import DASH
 from fedshift.study.plan import Plan
 
 POPULATION: dict[str, Any] = {"name": "population", "personalise": {"source": "test_excluded"}}

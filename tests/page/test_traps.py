@@ -14,6 +14,11 @@ from outline import Outline
 from PIL import Image
 from scored_study import summarised
 
+from fedshift.analysis import study_results
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.numbers import Numbers
+from fedshift.analysis.values import Table, Value
+from fedshift.analysis.verdict import Reason, Verdict, Word
 from fedshift.data.looks import Album
 from fedshift.data.partition import Partition
 from fedshift.data.prepared import read_samples
@@ -26,11 +31,6 @@ from fedshift.page.first_screen import lights, screen
 from fedshift.page.history import Trained, unfinished
 from fedshift.page.html import Light
 from fedshift.page.phrases import HOSPITALS
-from fedshift.results import study_results
-from fedshift.results.findings import Findings
-from fedshift.results.numbers import Numbers
-from fedshift.results.values import Table, Value
-from fedshift.results.verdict import Reason, Verdict, Word
 
 SITES = ("north", "south", "east")
 PARTITION = Partition(internal=("north", "south"), external=("east",))

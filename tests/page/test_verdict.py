@@ -18,10 +18,10 @@ import pytest
 from scipy.stats import t as student
 from scored_study import page_of, results_of
 
+from fedshift.analysis.findings import Findings
+from fedshift.analysis.verdict import Reason, Recovery, Verdict, Word, verdict
 from fedshift.page.answer import answer
 from fedshift.page.headline_tables import overview
-from fedshift.results.findings import Findings
-from fedshift.results.verdict import Reason, Recovery, Verdict, Word, verdict
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}

@@ -13,11 +13,11 @@ from fake_study import EVIL
 from outline import Outline
 from scored_study import summarised
 
+from fedshift.analysis import study_results
 from fedshift.io.text import read_json, write_json
 from fedshift.page import page, who
 from fedshift.page.cohort import cohorts
 from fedshift.page.who import Who
-from fedshift.results import study_results
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "inferences": ["source"], "figures": []}
 CLASSES = ("healthy", "tumour")

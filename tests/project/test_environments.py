@@ -27,11 +27,11 @@ MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markup
 STAGES = {
     "data": (["jobs/prepare", "data/partition", "datasets/_base", "io/download"], ["datasets", "transforms"]),
     "train": (
-        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/provenance", "results/communication"],
+        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/provenance", "analysis/communication"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
     "report": (
-        ["jobs/control", "results/score", "page/summary", "results/study_results", "page/page", "page/gallery"],
+        ["jobs/control", "analysis/score", "page/summary", "analysis/study_results", "page/page", "page/gallery"],
         ["metrics", "figures"],
     ),
 }

@@ -35,9 +35,9 @@ for run in plan.runs.values():
 for inference in plan.inferences.values():
     study.code("jobs.predict", inference)
 for name in plan.study.metrics:
-    study.code("results.score", registry.get("metric", name))
+    study.code("analysis.score", registry.get("metric", name))
 for name in plan.figures:
-    study.code("results.study_results", registry.get("figure", name))
+    study.code("analysis.study_results", registry.get("figure", name))
 study.code("jobs.prepare", plan.study.dataset)
 study.code("page.page")
 print(*sys.modules)

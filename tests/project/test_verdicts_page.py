@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from fedshift.analysis.verdict import Word, verdict
 from fedshift.page.verdict_texts import Told
-from fedshift.results.verdict import Word, verdict
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import simulated

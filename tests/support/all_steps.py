@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from fedshift import cli, study
+from fedshift.analysis.published_words import of_ledger
 from fedshift.io.paths import Paths
-from fedshift.results.published_words import of_ledger
 
 
 def carry_out(file: Path, scale: str, calls: Counter[str]) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scored_study import results_of
 
-from fedshift.results.study_results import StudyResults
+from fedshift.analysis.study_results import StudyResults
 from fedshift.study.plan import Run
 
 METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fednova", "fedadam", "moon", "feddc", "fedavg_alg2")

@@ -14,6 +14,7 @@ from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, generate_uid
 
+from fedshift.core.units import IGNORED
 from fedshift.datasets._mask_files import read_classes, read_slice
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import is_nifti, located
@@ -30,10 +31,11 @@ def shown(folder: Path, cell: str, **reading: Any) -> np.ndarray:
 def classes(folder: Path, cell: str, values: dict[int | str, int | str]) -> np.ndarray:
     """The class of each pixel (height, width), uint8, of the mask of an image of 4 x 4 pixels."""
     dataset = OwnImages(table=folder / "t.csv", size=8, masks=values)
+    numbers = {value: IGNORED if number == "ignore" else number for value, number in (dataset.masks or {}).items()}
     file, number = located(folder, cell)
     if is_nifti(file.name):
-        return np.asarray(read_slice(dataset._volume(file), number, (4, 4), dataset._classes))
-    return np.asarray(read_classes(file, (4, 4), dataset._classes, "", number))
+        return np.asarray(read_slice(dataset._volume(file), number, (4, 4), numbers))
+    return np.asarray(read_classes(file, (4, 4), numbers, "", number))
 
 
 def png16(values: np.ndarray, kind: int) -> bytes:

@@ -10,6 +10,8 @@ import yaml
 from PIL import Image
 
 from fedshift import study
+from fedshift.analysis.score import score
+from fedshift.analysis.study_results import load
 from fedshift.data.prepared import read_samples
 from fedshift.io.checksums import record
 from fedshift.io.paths import STUDIES, Paths
@@ -18,8 +20,6 @@ from fedshift.jobs.predict import predict
 from fedshift.jobs.prepare import obtain, prepare
 from fedshift.jobs.train import train
 from fedshift.page.summary import summarise
-from fedshift.results.score import score
-from fedshift.results.study_results import load
 from fedshift.study.plan import Plan
 
 NAME, PATIENTS, EACH = "my-study", 10, 4

@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 from scored_study import summarised
 
+from fedshift.analysis.study_results import load
 from fedshift.data.prepared import read_partition
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.prepare import seen
 from fedshift.page import page
-from fedshift.results.study_results import load
 
 SIDE = 32
 SMALL: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0], "inferences": ["source"]}

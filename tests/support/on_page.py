@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fedshift.analysis.study_results import StudyResults
 from fedshift.page.html import Section
 from fedshift.page.sections import sections
 from fedshift.page.study_report import StudyReport
-from fedshift.results.study_results import StudyResults
 
 
 def sections_of(found: StudyResults) -> dict[str, Section]:

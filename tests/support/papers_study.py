@@ -9,14 +9,14 @@ import fake_study
 import pandas as pd
 from scored_study import scored
 
+from fedshift.analysis import published_values, reference, study_tables, trends
+from fedshift.analysis.published_words import Words
+from fedshift.analysis.quantities import Values
+from fedshift.analysis.study_results import load
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table
 from fedshift.io.text import write_text
 from fedshift.page import summary
-from fedshift.results import published_values, reference, study_tables, trends
-from fedshift.results.published_words import Words
-from fedshift.results.quantities import Values
-from fedshift.results.study_results import load
 from fedshift.study.plan import Plan
 
 HEAD = "study,method,variant,site,metric,value,std\n"

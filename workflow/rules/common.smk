@@ -19,9 +19,9 @@ from fedshift.io.paths import Paths, memory, papers
 from fedshift.io.result_tables import SUMMARISED
 from fedshift.io.project import folders as plugin_folders
 from fedshift.jobs import accept
-from fedshift.results import published_words
-from fedshift.results.pairs import require
-from fedshift.results.published_words import of_ledger
+from fedshift.analysis import published_words
+from fedshift.analysis.pairs import require
+from fedshift.analysis.published_words import of_ledger
 from fedshift.planning.call import Call, errors_end_the_call, in_words, lift_default_limit, say_last, say_pages
 from fedshift.planning.files import finished, require_own_name
 from fedshift.study import calls

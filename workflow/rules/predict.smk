@@ -39,7 +39,7 @@ rule divergence:
         study=named,
         view=lambda w: PLANS[w.study].view,
         code=lambda w: study.code(
-            "results.divergence",
+            "analysis.divergence",
             *(p for r in PLANS[w.study].runs.values() for p in r.plugins),
             *PLANS[w.study].inferences.values(),
         ),

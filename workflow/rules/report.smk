@@ -14,7 +14,7 @@ rule score:
     params:
         study=named,
         view=lambda w: PLANS[w.study].view,
-        code=lambda w: study.code("results.score", *plugins("metric", PLANS[w.study].study.metrics)),
+        code=lambda w: study.code("analysis.score", *plugins("metric", PLANS[w.study].study.metrics)),
     shell:
         "python -m fedshift score {params.study} > {log:q} 2>&1"
 
@@ -33,7 +33,7 @@ rule ledger:
         study=named,
         view=lambda w: PLANS[w.study].view,
         code=lambda w: study.code(
-            "results.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
+            "analysis.communication", *(p for r in PLANS[w.study].runs.values() for p in r.plugins)
         ),
     shell:
         "python -m fedshift ledger {params.study} --write > {log:q} 2>&1"

@@ -183,7 +183,7 @@ def inspected(plan: Plan) -> list[str]:
         runs = [run for run in plan.runs.values() if run.data.id == key]
         uses = {(run.partition_id, run.training.batch_size): (run.partition, run.training) for run in runs}
         if plan.study.subgroups:
-            from ..results import subgroups  # imports the statistics of SciPy
+            from ..analysis import subgroups  # imports the statistics of SciPy
 
             subgroups.require(plan, ", ".join(map(str, tables)), further_columns(examined.samples))
         # Classes of masks are those of pixels: images have none.
@@ -204,7 +204,7 @@ def inspected(plan: Plan) -> list[str]:
 
 def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
     """Return what the study can show with the patients of a dataset, before it runs."""
-    from ..results import power  # imports the statistics of SciPy
+    from ..analysis import power  # imports the statistics of SciPy
 
     design = power.design(plan, samples, key)
     units = plural(plan.study.resampled(known=bool(samples["patient"].notna().any())))
@@ -338,9 +338,9 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
             yield from (f"  warning: {note}" for note in read_json(card).get("notes", ()))
     if not any(paths.partition(run.partition_id).exists() for run in plan.runs.values()):
         return
+    from ..analysis.study_results import load
     from ..page.cohort import cohorts
     from ..page.cohort import problems as failed
-    from ..results.study_results import load
 
     results = load(plan, paths)
     for key, data in plan.data.items():

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import study
+from ..analysis.published_words import of_ledger
 from ..core.console import announce, say
 from ..core.errors import UserError, did_you_mean
 from ..io.checksums import record, require
@@ -13,7 +14,6 @@ from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
 from ..planning.files import read_by
-from ..results.published_words import of_ledger
 from .group import Group, call, checked, heading, member, one_plan, plans
 
 
@@ -145,7 +145,7 @@ def add_reports(group: Group) -> None:
 def score(args: argparse.Namespace) -> None:
     """Write scores.csv of a study."""
     plan = one_plan(args)
-    from ..results.score import score as job
+    from ..analysis.score import score as job
 
     files = Paths().study_files(plan.name)
     with checked(args, read_by("score", plan, Paths()), [files.scores, files.missing]):
@@ -155,7 +155,7 @@ def score(args: argparse.Namespace) -> None:
 def divergence(args: argparse.Namespace) -> None:
     """Measure how far the features of external sites are from those of internal sites, under each inference."""
     plan = one_plan(args)
-    from ..results.divergence import write
+    from ..analysis.divergence import write
 
     with checked(args, read_by("divergence", plan, Paths()), [Paths().study_files(plan.name).divergence]):
         say(f"wrote {write(plan, Paths(), args.threads)}")
@@ -171,7 +171,7 @@ def figure(args: argparse.Namespace) -> None:
             for file in write_answer(plan, Paths(), args.width):
                 say(f"wrote {file}")
         return
-    from ..results.study_results import draw, load
+    from ..analysis.study_results import draw, load
 
     with checked(args, read_by("figure", plan, Paths()), [Paths().study_files(plan.name).figure(args.figure)]):
         say(f"wrote {draw(load(plan, Paths()), args.figure)}")
@@ -185,10 +185,10 @@ def report(args: argparse.Namespace) -> None:
     plan = one_plan(args)
     paths = Paths()
     files = paths.study_files(plan.name)
+    from ..analysis.score import is_outdated
+    from ..analysis.study_results import draw, load
     from ..page.page import write
     from ..page.summary import summarise
-    from ..results.score import is_outdated
-    from ..results.study_results import draw, load
 
     require((files.scores, files.missing), lambda: call(args))
     if is_outdated(plan, paths):
@@ -211,7 +211,7 @@ def report(args: argparse.Namespace) -> None:
 def ledger(args: argparse.Namespace) -> None:
     """Print what each condition of a study sends: floats, messages and bytes."""
     plan = one_plan(args)
-    from ..results.communication import tables, write
+    from ..analysis.communication import tables, write
 
     if args.write:
         with checked(args, read_by("ledger", plan, Paths()), [Paths().study_files(plan.name).ledger]):
@@ -230,7 +230,7 @@ def diff(args: argparse.Namespace) -> int:
 
     Returns 1 if they do.
     """
-    from ..results import diff as sides
+    from ..analysis import diff as sides
 
     def side(name: str) -> sides.Side:
         if Path(name).is_dir():

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from .. import study
+from ..analysis.pairs import require
 from ..core import registry
 from ..core.console import announce, say
 from ..core.errors import UserError
@@ -16,7 +17,6 @@ from ..core.spelling import counted, noun
 from ..datasets import Scale
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
-from ..results.pairs import require
 from .data import inspected, moved, norms, partitions, problems, require_transforms, unknown_sites
 from .group import Group, at_scale, call, heading, label, member, plans
 from .projects import left_over

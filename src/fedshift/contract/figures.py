@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import matplotlib
 import pandas as pd
 
+from ..analysis import score
 from ..core import registry
 from ..figures import Figure, Results
 from ..figures._canvas import INK
-from ..results import score
 from .case import Broken, Case, made, require
 
 NASTY = '<b>"&$x</b>'

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms import LOGGED
+from ..analysis import study_results
 from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..io.shipped import extra
 from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
-from ..results import study_results
 from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..analysis.conditions import CONDITION, Condition, conditions
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import require
@@ -16,7 +17,6 @@ from ..io.project import inside
 from ..io.result_tables import RESULT_TABLES
 from ..io.tables import read_table
 from ..io.text import readable
-from ..results.conditions import CONDITION, Condition, conditions
 from ..study import plan as plans
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class StudyTables:
         Traceback (most recent call last):
         fedshift.core.errors.UserError: table: unknown table 'calibratio'; did you mean 'calibration'?
         """
-        from ..results.study_results import parsed
+        from ..analysis.study_results import parsed
 
         if name not in RESULT_TABLES:
             raise UserError("table", f"unknown table {name!r}", did_you_mean(name, RESULT_TABLES))

@@ -43,7 +43,7 @@ class ResultTable:
 
 SCORES = ResultTable(
     "scores",
-    "results.score",
+    "analysis.score",
     ("run", "site", "role", *INFERENCE, "metric"),
     "All scores",
     columns=("run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"),
@@ -51,7 +51,7 @@ SCORES = ResultTable(
 """Every score, written by the rule `score`. All other tables are made of it and of predictions."""
 DIVERGENCE = ResultTable(
     "divergence",
-    "results.divergence",
+    "analysis.divergence",
     (*IDS, "role", "site", "run"),
     "Divergence of features",
     columns=(*IDS, "role", "site", "run", "seed", "n", "n_internal", "features", "a_distance", "mmd"),
@@ -59,59 +59,59 @@ DIVERGENCE = ResultTable(
 """The divergence of features between sites, written by the rule `divergence` for studies with the figure."""
 SUMMARISED = (
     ResultTable("summary", "page.summary", LEVELS, "Summary"),
-    ResultTable("effects", "results.effects", (*LEVELS, "quantity"), "Effects"),
-    ResultTable("controls", "results.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
+    ResultTable("effects", "analysis.effects", (*LEVELS, "quantity"), "Effects"),
+    ResultTable("controls", "analysis.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
     ResultTable(
         "calibration",
-        "results.calibration",
+        "analysis.calibration",
         (*IDS, "role", "site", "quantity", "bin"),
         "Calibration",
         text=("of",),
     ),
-    ResultTable("collapse", "results.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
+    ResultTable("collapse", "analysis.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
     ResultTable(
         "operating_points",
-        "results.operating_point",
+        "analysis.operating_point",
         (*IDS, "role", "site", "run"),
         "Operating points",
         text=("rule", "positive"),
     ),
     ResultTable(
         "comparisons",
-        "results.comparisons",
+        "analysis.comparisons",
         ("condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"),
         "Comparisons of conditions",
         text=("than_condition_id", "than_inference_id", "than_condition", "than_inference"),
     ),
     ResultTable(
         "comparison",
-        "results.published_values",
+        "analysis.published_values",
         columns=("table", "published", "mean", "difference", "combined", "verdict", "reason"),
         text=("table", "method", "variant", "verdict"),
     ),
     ResultTable(
         "trends",
-        "results.trends",
+        "analysis.trends",
         title="Trends",
         columns=("claim", "sentence", "held", "mean_difference", "se", "sites_for", "sites", "doubt", "reason"),
         text=("better_ids", "than_ids", "claim", "sentence", "held", "doubt"),
     ),
     ResultTable(
         "hypotheses",
-        "results.hypotheses",
+        "analysis.hypotheses",
         ("number", "without"),
         "Registered hypotheses",
         text=("at", "than_condition_id", "than_inference_id", "than_at", "claim", "direction", "answer"),
     ),
-    ResultTable("unseen", "results.unseen", (*IDS, "trained_on", "metric")),
+    ResultTable("unseen", "analysis.unseen", (*IDS, "trained_on", "metric")),
     ResultTable(
         "subgroups",
-        "results.subgroups",
+        "analysis.subgroups",
         (*IDS, "column", "group", "role", "metric"),
         "Subgroups",
         text=("column", "group"),
     ),
-    ResultTable("net_benefit", "results.net_benefit", (*IDS, "role", "site", "threshold")),
+    ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold")),
 )
 """The tables that are made of scores and predictions, by the rule `report`."""
 RESULT_TABLES = {table.name: table for table in (SCORES, DIVERGENCE, *SUMMARISED)}

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..algorithms import Collaboration
-from ..results import contrasts
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.values import DASH, Value, inner, listed, number, spread
-from ..results.verdict import Reason, Recovery, Verdict, verdict
+from ..analysis import contrasts
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.values import DASH, Value, inner, listed, number, spread
+from ..analysis.verdict import Reason, Recovery, Verdict, verdict
 from . import comparison_section
 from .html import Tile
 from .phrases import (

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from ..analysis.values import DASH, NAN, Table, between, listed
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..figures._images import png
@@ -24,7 +25,6 @@ from ..jobs.apply import Applied, images_of_study
 from ..jobs.image_files import LOOKS, looks
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
 from ..jobs.run_images import RunImages
-from ..results.values import DASH, NAN, Table, between, listed
 from ..study.published import BASELINE
 from .history import Trained, facts
 from .html import (

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..analysis import subgroups
+from ..analysis.conditions import Condition
+from ..analysis.estimates import FEWEST
+from ..analysis.findings import Findings
+from ..analysis.operating_point import DRIFTS, Points, positive_class
+from ..analysis.predictions import Part
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, NAN, Table, Value, inner, listed, spread
 from ..metrics import Metric
-from ..results import subgroups
-from ..results.conditions import Condition
-from ..results.estimates import FEWEST
-from ..results.findings import Findings
-from ..results.operating_point import DRIFTS, Points, positive_class
-from ..results.predictions import Part
-from ..results.study_results import StudyResults
-from ..results.values import DASH, NAN, Table, Value, inner, listed, spread
 from ..study.declaration import Study
 from .html import Light
 from .phrases import bounds, heading, interval, level, metric_named, resampled

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..analysis.estimates import FEWEST
+from ..analysis.findings import Findings
+from ..analysis.study_results import StudyResults
+from ..analysis.values import inner, listed
 from ..core import registry
 from ..core.spelling import plural
 from ..core.units import SPACING
 from ..data.looks import ALIKE
 from ..figures._images import light, private
-from ..results.estimates import FEWEST
-from ..results.findings import Findings
-from ..results.study_results import StudyResults
-from ..results.values import inner, listed
 from .cohort import Check, Cohort, NearCopies
 from .history import Trained, caveats, unfinished
 from .html import ICONS, Concern, PicturedPair

@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..analysis.estimates import FEWEST
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, Table, listed
 from ..core.errors import UserError
 from ..core.spelling import AS_WRITTEN, groups, plural
 from ..core.units import SPACING
@@ -23,9 +26,6 @@ from ..data.partition import Partition
 from ..figures._images import Tile
 from ..io.arrays import map_array
 from ..io.tables import read_table
-from ..results.estimates import FEWEST
-from ..results.study_results import StudyResults
-from ..results.values import DASH, Table, listed
 from ..study.run import Run
 from ..tasks import Task
 from .phrases import counted

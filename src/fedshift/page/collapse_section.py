@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from ..results.collapse import SHARE, SHARE_OF_TWO
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.study_results import StudyResults
-from ..results.values import DASH, Table, listed
+from ..analysis.collapse import SHARE, SHARE_OF_TWO
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, Table, listed
 from .html import Block, Fold, Section, plain
 from .phrases import counted
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..results import comparisons, contrasts
-from ..results.comparisons import Entry
-from ..results.contrasts import TOO_FEW, Contrast, Outcome, Standing
-from ..results.findings import Findings
-from ..results.values import DASH, NAN, Table, between, inner, listed, spread
+from ..analysis import comparisons, contrasts
+from ..analysis.comparisons import Entry
+from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
+from ..analysis.findings import Findings
+from ..analysis.values import DASH, NAN, Table, between, inner, listed, spread
 from .html import Block, Claim, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .. import __version__
+from ..analysis.study_results import StudyResults
 from ..io.result_tables import DIVERGENCE, SCORES, SUMMARISED
-from ..results.study_results import StudyResults
 from ..study.author import Author
 from .history import Trained
 from .html import TEMPLATES, Download

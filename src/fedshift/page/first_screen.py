@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.values import Value, listed
+from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
 from ..core.spelling import plural
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.values import Value, listed
-from ..results.verdict import FEWEST_SITES, Reason, Verdict, Word
 from .cohort import TORN, Check
 from .html import Light
 from .phrases import Nouns, counted, joined, points

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.values import Value, inner, number
 from ..core.spelling import plural
 from ..figures._canvas import COLOURS, INK, legend, legend_height, pdf, short, svg
 from ..metrics import Metric
-from ..results.conditions import Condition
-from ..results.controls import Controls
-from ..results.findings import Findings
-from ..results.values import Value, inner, number
 from .first_screen import Screen
 from .phrases import Nouns, counted, heading, verb
 

@@ -12,6 +12,11 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from .. import study
+from ..analysis import published_words
+from ..analysis.published_values import VERDICTS, Reproduction
+from ..analysis.published_words import Item
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH
 from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
@@ -19,11 +24,6 @@ from ..io.checksums import damage, remedy
 from ..io.guards import require_object
 from ..io.paths import Paths, one_spelling, papers
 from ..io.text import read_json, write_json, write_text
-from ..results import published_words
-from ..results.published_values import VERDICTS, Reproduction
-from ..results.published_words import Item
-from ..results.study_results import StudyResults
-from ..results.values import DASH
 from ..study import Plan, calls
 from .html import render
 from .phrases import capital

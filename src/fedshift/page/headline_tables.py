@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.values import DASH, Table, Value, between, listed, number, save, spread
 from ..core.spelling import plural
 from ..io.paths import StudyFiles
-from ..results.conditions import Condition
-from ..results.controls import Controls
-from ..results.findings import Findings
-from ..results.values import DASH, Table, Value, between, listed, number, save, spread
 from . import comparison_section
 from .html import PageCell, PageTable
 from .phrases import bounds, heading, resampled

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..analysis.conditions import Condition
+from ..analysis.effects import MARGIN
+from ..analysis.findings import Findings
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, NAN, Table
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
-from ..results.conditions import Condition
-from ..results.effects import MARGIN
-from ..results.findings import Findings
-from ..results.study_results import StudyResults
-from ..results.values import DASH, NAN, Table
 from .phrases import chosen_by, in_percent
 
 SMALL = 0.005

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.values import Table
 from ..core.spelling import counted
-from ..results.values import Table
 
 if TYPE_CHECKING:
     from jinja2 import Environment

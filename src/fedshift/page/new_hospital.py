@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..analysis import comparisons, new_site
+from ..analysis.comparisons import Entry
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.values import DASH, Table, Value, inner, listed, number
 from ..core.spelling import plural
-from ..results import comparisons, new_site
-from ..results.comparisons import Entry
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.values import DASH, Table, Value, inner, listed, number
 from .comparison_section import title
 from .html import Fold, Section, plain
 from .phrases import HOSPITALS, Nouns, heading

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..analysis import estimates
+from ..analysis.values import DASH, Table, Value, between, listed, number
 from ..core import registry
 from ..core.spelling import unified
 from ..figures._canvas import COLOURS, WIDTH, short, svg
@@ -15,8 +17,6 @@ from ..io.images import COLOURS as LINES
 from ..io.images import LARGEST
 from ..jobs.apply import Applied
 from ..metrics import Metric
-from ..results import estimates
-from ..results.values import DASH, Table, Value, between, listed, number
 from ..tasks import CLASSIFICATION
 from .html import Drawn, PageCell, PageTable, Tile, plain
 from .phrases import bounds, heading, level

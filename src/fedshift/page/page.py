@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..analysis.study_results import StudyResults, load
 from ..io.disk import atomic
 from ..io.paths import Paths
 from ..io.text import write_text
-from ..results.study_results import StudyResults, load
 from ..study.plan import Plan
 from . import behind_means, gallery, registered, threshold_and_probabilities
 from .downloads import downloads

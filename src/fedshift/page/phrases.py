@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.values import Value, between, inner, listed, number
 from ..core import registry
 from ..core.registry import Plugin
 from ..core.spelling import counted as counted
@@ -19,9 +22,6 @@ from ..core.spelling import plural
 from ..data.partition import Partition
 from ..datasets import SiteKind
 from ..metrics import Metric
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.values import Value, between, inner, listed, number
 from ..study import Plan
 
 _NBSP = "\N{NO-BREAK SPACE}"

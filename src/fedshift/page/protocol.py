@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from ..addons import Addon
 from ..algorithms import ADAM, Algorithm, Training
+from ..analysis.estimates import FEWEST, LEVEL
+from ..analysis.findings import Findings
+from ..analysis.values import inner, listed
 from ..core.registry import Plugin
 from ..core.spelling import counted, plural
 from ..data.partition import Partition
@@ -19,9 +22,6 @@ from ..datasets.camelyon17 import Camelyon17
 from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
 from ..nn.bn_policy import POLICIES, BNPolicy
 from ..nn.norm_types import BATCH
-from ..results.estimates import FEWEST, LEVEL
-from ..results.findings import Findings
-from ..results.values import inner, listed
 from ..study.run import Run
 from .headline_tables import LOSS_RECOVERED
 from .history import Trained

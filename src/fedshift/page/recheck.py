@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..analysis.predictions import SPLITS, Missing, Predictions
+from ..analysis.score import COLUMNS, score
+from ..analysis.study_results import draw, load
 from ..core.errors import UserError, UserErrors
 from ..data.prepared import read_partition, read_samples
 from ..io.arrays import map_array
@@ -22,9 +25,6 @@ from ..io.tables import read_table
 from ..io.text import read_json, readable
 from ..jobs.prepare import seen
 from ..planning.files import outputs
-from ..results.predictions import SPLITS, Missing, Predictions
-from ..results.score import COLUMNS, score
-from ..results.study_results import draw, load
 from ..study.plan import Plan
 from ..study.run import Data
 from .page import write

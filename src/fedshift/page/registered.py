@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..analysis.findings import Findings
+from ..analysis.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, Table, Value, between, inner, listed, number
 from ..core.console import duration
 from ..jobs.choose import Candidate, Choice, choice
-from ..results.findings import Findings
-from ..results.hypotheses import CANNOT_TELL, NO, NOT_RUN, YES
-from ..results.study_results import StudyResults
-from ..results.values import DASH, Table, Value, between, inner, listed, number
 from ..study.plan import Plan
 from ..study.run import Run
 from .html import Block, Claim, Fold, PageTable, Section, plain

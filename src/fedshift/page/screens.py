@@ -8,10 +8,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..analysis import comparisons, contrasts
+from ..analysis.contrasts import TOO_FEW, Outcome, Rank, ranks
+from ..analysis.values import number
 from ..figures._canvas import COLOURS, legend, legend_height, short
-from ..results import comparisons, contrasts
-from ..results.contrasts import TOO_FEW, Outcome, Rank, ranks
-from ..results.values import number
 from . import comparison_section, verdict_words
 from .cohort import EVENTS
 from .first_screen import Screen, screen

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
+from ..analysis import published_values, trends, unseen
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.published_values import Claim as Trend
+from ..analysis.values import spread
 from ..core import registry
 from ..figures import Figure
-from ..results import published_values, trends, unseen
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.published_values import Claim as Trend
-from ..results.values import spread
 from ..study import calls
 from ..study.author import Author
 from . import (

@@ -6,14 +6,14 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.published_values import Reproduction
+from ..analysis.study_results import StudyResults
 from ..core import registry
 from ..figures import Figure
 from ..io.text import readable
-from ..results.conditions import Condition
-from ..results.controls import Controls
-from ..results.findings import Findings
-from ..results.published_values import Reproduction
-from ..results.study_results import StudyResults
 from ..study.plan import Plan
 from . import behind_means
 from .answer import Answer, answer

@@ -11,23 +11,23 @@ from typing import Any
 
 import pandas as pd
 
+from ..analysis import cells, effects, published_values
+from ..analysis import reference as blind
+from ..analysis.comparisons import Entry, entry
+from ..analysis.conditions import CONDITION
+from ..analysis.controls import Controls
+from ..analysis.effects import Estimates
+from ..analysis.findings import Findings
+from ..analysis.names import IDS, LEVELS, Names
+from ..analysis.numbers import Numbers, Row
+from ..analysis.predictions import INFERENCE, SITE
+from ..analysis.published_words import Words
+from ..analysis.quantities import Values
+from ..analysis.reference import PLACE
+from ..analysis.study_results import PACKAGE, StudyResults
+from ..analysis.values import save
 from ..io.result_tables import SUMMARISED, ResultTable
 from ..io.tables import write_table
-from ..results import cells, effects, published_values
-from ..results import reference as blind
-from ..results.comparisons import Entry, entry
-from ..results.conditions import CONDITION
-from ..results.controls import Controls
-from ..results.effects import Estimates
-from ..results.findings import Findings
-from ..results.names import IDS, LEVELS, Names
-from ..results.numbers import Numbers, Row
-from ..results.predictions import INFERENCE, SITE
-from ..results.published_words import Words
-from ..results.quantities import Values
-from ..results.reference import PLACE
-from ..results.study_results import PACKAGE, StudyResults
-from ..results.values import save
 from . import headline_tables as tables
 
 COLUMNS = [

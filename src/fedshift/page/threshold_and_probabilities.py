@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..analysis.calibration import BINS, NUMBERS
+from ..analysis.conditions import ALL, Condition
+from ..analysis.findings import Findings
+from ..analysis.operating_point import DRIFTS, VALIDATION, Point, Points, positive_class, predictive_values
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, Value, listed, number
 from ..figures._canvas import short
-from ..results.calibration import BINS, NUMBERS
-from ..results.conditions import ALL, Condition
-from ..results.findings import Findings
-from ..results.operating_point import DRIFTS, VALIDATION, Point, Points, positive_class, predictive_values
-from ..results.study_results import StudyResults
-from ..results.values import DASH, Value, listed, number
 from ..study.declaration import Study
 from .html import Fold, Light, PageCell, PageTable, Section, further
 from .phrases import bounds, metric_named, over, resampled

@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..analysis.comparisons import FEWEST_TRAININGS
+from ..analysis.conditions import Condition
+from ..analysis.findings import Findings
+from ..analysis.values import Value, inner, listed, number
+from ..analysis.verdict import Reason, Recovery, Verdict, Word, incomparable
 from ..core.spelling import plural
 from ..metrics import Metric
-from ..results.comparisons import FEWEST_TRAININGS
-from ..results.conditions import Condition
-from ..results.findings import Findings
-from ..results.values import Value, inner, listed, number
-from ..results.verdict import Reason, Recovery, Verdict, Word, incomparable
 from .phrases import HOSPITALS, Nouns, blind, change_interval, level, level_interval, over, points, signed, why_none
 
 SITES = 4

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..analysis.conditions import ALL, Condition
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.values import Value, inner, listed, number
+from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
 from ..core.spelling import plural
-from ..results.conditions import ALL, Condition
-from ..results.controls import Controls
-from ..results.findings import Findings
-from ..results.values import Value, inner, listed, number
-from ..results.verdict import FEWEST_SITES, Reason, Verdict, Word
 from .phrases import Nouns, capital, interval, level, noun, points, verb
 from .verdict_texts import Told
 

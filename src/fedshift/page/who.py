@@ -10,13 +10,13 @@ from xml.sax.saxutils import escape
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from ..analysis.study_results import StudyResults
+from ..analysis.values import DASH, listed
 from ..core.spelling import plural
 from ..core.units import SPACING
 from ..data.partition import Partition
 from ..datasets import SAMPLE_COLUMNS
 from ..figures._canvas import frame, short
-from ..results.study_results import StudyResults
-from ..results.values import DASH, listed
 from ..study.run import Run
 from .cohort import SPLITS, Cohort
 from .html import PageCell, PageTable, plain

@@ -11,11 +11,11 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from ..analysis.published_words import of_ledger
 from ..core.errors import UserError
 from ..io import identity
 from ..io.paths import Paths
 from ..io.text import read_json
-from ..results.published_words import of_ledger
 from ..study.plan import Plan
 
 SOURCES = ("download", "prepare", "partition")

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..analysis.published_words import of_ledger
 from ..core import digest
 from ..core.errors import UserError
 from ..core.spelling import counted
 from ..io.paths import Paths
 from ..io.shipped import workflow_of
 from ..io.text import read_json
-from ..results.published_words import of_ledger
 from ..study.calls import dry_run
 from ..study.plan import Plan
 from ..study.run import Run, flat

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..analysis.predictions import Missing, Predictions
 from ..core.errors import UserError
 from ..io import identity
 from ..io.checksums import MISSING, checksum_of, damage, recorded
 from ..io.paths import Paths, RunFiles
 from ..jobs.store import Kept, kept
-from ..results.predictions import Missing, Predictions
 from ..study.plan import Plan
 from .files import SOURCES, Output, outputs
 

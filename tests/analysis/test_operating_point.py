@@ -15,16 +15,16 @@ import pytest
 from fake_study import predictions_of
 from scipy.special import ndtri, stdtrit
 
+from fedshift.analysis import operating_point as op
+from fedshift.analysis import score
+from fedshift.analysis.estimates import wilson
+from fedshift.analysis.predictions import Predictions
+from fedshift.analysis.study_results import load
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import summary
-from fedshift.results import operating_point as op
-from fedshift.results import score
-from fedshift.results.estimates import wilson
-from fedshift.results.predictions import Predictions
-from fedshift.results.study_results import load
 from fedshift.study.analysis_plan import Threshold
 from fedshift.study.declaration import Study
 from fedshift.study.plan import Plan

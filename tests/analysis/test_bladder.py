@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedshift import study
-from fedshift.results import published_words
-from fedshift.results.published_words import Words
+from fedshift.analysis import published_words
+from fedshift.analysis.published_words import Words
 
 STUDIES = Path(__file__).parents[2] / "config" / "studies"
 TABLE = STUDIES / "bladder-table4.csv"

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from scipy.stats import binom, nct, norm, t
 
+from fedshift.analysis import power
+from fedshift.analysis.power import Design, Site
 from fedshift.cli import parser
 from fedshift.core import registry
-from fedshift.results import power
-from fedshift.results.power import Design, Site
 from fedshift.study import plan as study
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -10,11 +10,11 @@ import fake_study
 import pytest
 from on_page import sections_of
 
+from fedshift.analysis import score, study_results
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import headline_tables, page, summary, verdict_words
 from fedshift.page.study_report import StudyReport
-from fedshift.results import score, study_results
 from fedshift.study.plan import Plan
 
 CONTROL = "Control: colour and texture only, no network"

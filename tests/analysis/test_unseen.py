@@ -9,12 +9,12 @@ import fake_study
 import pandas as pd
 import pytest
 
+from fedshift.analysis import score, study_results, study_tables, unseen
+from fedshift.analysis.names import Names
+from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import page, summary
-from fedshift.results import score, study_results, study_tables, unseen
-from fedshift.results.names import Names
-from fedshift.results.predictions import Predictions
 from fedshift.study.plan import Plan
 
 

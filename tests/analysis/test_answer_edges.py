@@ -14,12 +14,12 @@ from outline import Outline
 from scipy.stats import norm, ttest_rel
 from scored_study import results_of
 
+from fedshift.analysis.study_results import StudyResults
+from fedshift.analysis.verdict import Reason, Verdict, Word, verdict, worse_than_guessing
 from fedshift.page import page
 from fedshift.page.answer import answer
 from fedshift.page.first_screen import Screen, screen
 from fedshift.page.phrases import HOSPITALS
-from fedshift.results.study_results import StudyResults
-from fedshift.results.verdict import Reason, Verdict, Word, verdict, worse_than_guessing
 from fedshift.study.plan import Run
 
 Right = Callable[[str, int, int], float]

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedshift.analysis import collapse
+from fedshift.analysis.names import Names
+from fedshift.analysis.predictions import Predictions
 from fedshift.core.rng import stream
 from fedshift.inferences import COUNT
 from fedshift.io.tables import read_table, write_table
-from fedshift.results import collapse
-from fedshift.results.names import Names
-from fedshift.results.predictions import Predictions
 
 
 def test_spread_is_of_the_mean_and_entropy_is_the_mean() -> None:

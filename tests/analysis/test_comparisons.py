@@ -11,9 +11,9 @@ import pytest
 from compared import METHODS, compared, predict
 from scipy.stats import t as student
 
+from fedshift.analysis import cells, comparisons, contrasts
+from fedshift.analysis.contrasts import Outcome
 from fedshift.core.errors import UserError
-from fedshift.results import cells, comparisons, contrasts
-from fedshift.results.contrasts import Outcome
 from fedshift.study.plan import Run
 
 D = np.array(

@@ -8,9 +8,9 @@ from typing import Any
 import fake_study
 import pytest
 
+from fedshift.analysis.cells import Cell, Finder
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
-from fedshift.results.cells import Cell, Finder
 from fedshift.study.published import Published, checked, merged
 
 RUNS = [

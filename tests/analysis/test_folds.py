@@ -14,12 +14,12 @@ from compared import compared, predict
 from scipy.stats import t as student
 from sklearn.metrics import average_precision_score
 
+from fedshift.analysis import estimates, folds
 from fedshift.core.rng import stream
 from fedshift.metrics import Metric
 from fedshift.metrics._classes import ECE, Accuracy, BalancedAccuracy, Brier, Sensitivity
 from fedshift.metrics.ap import AP
 from fedshift.metrics.auc import AUC
-from fedshift.results import estimates, folds
 from fedshift.study.plan import Run
 
 RNG = np.random.default_rng(5)

@@ -13,10 +13,10 @@ import pytest
 from compared import compared, predict
 from scipy.stats import t as student
 
+from fedshift.analysis import hypotheses
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.page.html import Fold
-from fedshift.results import hypotheses
 from fedshift.study.analysis_plan import Hypothesis
 from fedshift.study.plan import Run
 

@@ -18,11 +18,11 @@ from toy import TRAVELS, clients, network
 
 from fedshift import Federation
 from fedshift.algorithms import Algorithm, Local, Mean, Server
+from fedshift.analysis.communication import tables
+from fedshift.analysis.traffic import Forecast, forecast
 from fedshift.cli import main
 from fedshift.core.registry import build, discover
 from fedshift.models import initialise
-from fedshift.results.communication import tables
-from fedshift.results.traffic import Forecast, forecast
 from fedshift.study.plan import Run
 
 Rows = dict[str, dict[str, str]]

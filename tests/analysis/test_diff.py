@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from scored_study import scored
 
+from fedshift.analysis import diff
 from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
-from fedshift.results import diff
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "seeds": [0, 1], "metrics": ["accuracy"]}
 

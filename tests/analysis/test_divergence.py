@@ -13,6 +13,8 @@ from invented import made
 from predicting import trained
 from torch import nn
 
+from fedshift.analysis import divergence, score, study_results
+from fedshift.analysis.divergence import a_distance, mmd
 from fedshift.core import registry
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import probabilities
@@ -20,8 +22,6 @@ from fedshift.inferences import Inference
 from fedshift.io.tables import read_table
 from fedshift.jobs.features import last_inputs
 from fedshift.page import summary
-from fedshift.results import divergence, score, study_results
-from fedshift.results.divergence import a_distance, mmd
 
 
 def normal(seed: int, n: int, d: int = 3) -> np.ndarray:

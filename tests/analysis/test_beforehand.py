@@ -12,11 +12,11 @@ from toy import CLASSES, SIZES, clients, network
 from fedshift import Federation
 from fedshift.algorithms import Collaboration
 from fedshift.algorithms._collaboration import NoCollaboration
+from fedshift.analysis import communication
+from fedshift.analysis.communication import SampleCounts
+from fedshift.analysis.traffic import forecast
 from fedshift.engine.ledger import Traffic
 from fedshift.page.history import Trained, costs
-from fedshift.results import communication
-from fedshift.results.communication import SampleCounts
-from fedshift.results.traffic import forecast
 
 AMPLITUDE = {"name": "amplitude", "fraction": 0.2, "bank": 10}
 WINDOW = 2 * 3**2

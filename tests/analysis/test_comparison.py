@@ -11,12 +11,12 @@ import papers_study
 import pytest
 from papers_study import WORDS, beside_paper, compared, read, table
 
+from fedshift.analysis import published_values, published_words, score
+from fedshift.analysis.pairs import require
+from fedshift.analysis.study_results import load
 from fedshift.core.errors import UserError
 from fedshift.io.text import write_text
 from fedshift.page import summary
-from fedshift.results import published_values, published_words, score
-from fedshift.results.pairs import require
-from fedshift.results.study_results import load
 
 NAN = math.nan
 

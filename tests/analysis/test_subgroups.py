@@ -16,6 +16,7 @@ from scipy.stats import t as student
 from scored_study import summarised
 
 from fedshift import study
+from fedshift.analysis import study_results, study_tables, subgroups
 from fedshift.cli.data import inspected
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
@@ -23,7 +24,6 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.prepare import prepare
 from fedshift.page import page
-from fedshift.results import study_results, study_tables, subgroups
 from fedshift.study.plan import Plan, Run
 from fedshift.study.run import Data
 

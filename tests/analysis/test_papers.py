@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedshift import study
+from fedshift.analysis import published_words
+from fedshift.analysis.pairs import require
+from fedshift.analysis.published_words import Words
 from fedshift.core.errors import UserError
-from fedshift.results import published_words
-from fedshift.results.pairs import require
-from fedshift.results.published_words import Words
 
 ROOT = Path(__file__).parents[2]
 ITEMS = published_words.items(ROOT / "config" / "papers.csv")

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
-from fedshift.results import study_results
-from fedshift.results.calibration import NUMBERS
-from fedshift.results.study_results import StudyResults
+from fedshift.analysis import study_results
+from fedshift.analysis.calibration import NUMBERS
+from fedshift.analysis.study_results import StudyResults
 from fedshift.study.plan import Run
 
 PLACE = ["condition_id", "inference_id", "role", "site"]

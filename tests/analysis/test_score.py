@@ -16,6 +16,9 @@ from fake_study import EVIL
 from scipy.stats import t as student
 from scored_study import scored, summarised
 
+from fedshift.analysis import predictions, score, study_results, study_tables
+from fedshift.analysis.conditions import conditions, distinguishing_settings
+from fedshift.analysis.predictions import Predictions
 from fedshift.core.errors import UserError
 from fedshift.datasets.own_images import OwnImages
 from fedshift.inferences.tsmobn import TsmoBN
@@ -24,9 +27,6 @@ from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import read_json
 from fedshift.page import page, summary
 from fedshift.page.headline_tables import overview
-from fedshift.results import predictions, score, study_results, study_tables
-from fedshift.results.conditions import conditions, distinguishing_settings
-from fedshift.results.predictions import Predictions
 from fedshift.study import calls
 from fedshift.study.plan import Plan
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
-from fedshift.results import score, study_results, study_tables
-from fedshift.results.conditions import ALL, CONDITION, conditions, several
-from fedshift.results.names import IDS, LEVELS, Names
-from fedshift.results.predictions import INFERENCE
+from fedshift.analysis import score, study_results, study_tables
+from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
+from fedshift.analysis.names import IDS, LEVELS, Names
+from fedshift.analysis.predictions import INFERENCE
 
 SWEEP: list[Any] = [
     "source",

@@ -10,12 +10,8 @@ import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
-from fedshift.core.rng import stream
-from fedshift.metrics import placements
-from fedshift.metrics._classes import Accuracy
-from fedshift.metrics.auc import AUC
-from fedshift.results import estimates
-from fedshift.results.estimates import (
+from fedshift.analysis import estimates
+from fedshift.analysis.estimates import (
     FEWEST,
     Estimate,
     Spread,
@@ -26,6 +22,10 @@ from fedshift.results.estimates import (
     single,
     wilson_interval,
 )
+from fedshift.core.rng import stream
+from fedshift.metrics import placements
+from fedshift.metrics._classes import Accuracy
+from fedshift.metrics.auc import AUC
 
 HERE = ("data", "site")
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
+from fedshift.analysis import estimates, numbers, study_results, study_tables
+from fedshift.analysis.estimates import Estimate
+from fedshift.analysis.numbers import TYPES, Key, Numbers
+from fedshift.analysis.values import Value
 from fedshift.core.errors import UserError
 from fedshift.io.tables import read_table, write_table
-from fedshift.results import estimates, numbers, study_results, study_tables
-from fedshift.results.estimates import Estimate
-from fedshift.results.numbers import TYPES, Key, Numbers
-from fedshift.results.values import Value
 
 
 def test_each_column_is_declared_once() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from fedshift.results import calibration as c
-from fedshift.results.estimates import wilson
+from fedshift.analysis import calibration as c
+from fedshift.analysis.estimates import wilson
 
 Y = np.array([0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 1, 1], dtype=float)
 P = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])

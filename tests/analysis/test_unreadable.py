@@ -9,11 +9,11 @@ import fake_study
 import pandas as pd
 import pytest
 
+from fedshift.analysis import controls, operating_point, predictions, study_results
 from fedshift.core.errors import UserError
 from fedshift.io.paths import Paths
 from fedshift.io.result_tables import RESULT_TABLES
 from fedshift.io.tables import read_table, write_table
-from fedshift.results import controls, operating_point, predictions, study_results
 
 KEY = RESULT_TABLES["operating_points"].keys
 
