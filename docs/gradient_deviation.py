@@ -43,7 +43,7 @@ def batches(x: np.ndarray, y: np.ndarray, seed: int) -> Iterator[Round]:
 
 def main(mirror: Path) -> None:
     """Write deviation and loss of each method and seed, from MNIST's files in `mirror`."""
-    x, y = _digit_files.pair(mirror, _digit_files.TRAIN)
+    x, y = _digit_files.read_mnist(mirror, _digit_files.TRAIN)
     lines = []
     for seed in range(SEEDS):
         for way in WAYS:
