@@ -84,7 +84,7 @@ def test_a_difference_between_conditions_and_one_between_sites(tmp_path: Path, m
     assert rows[2]["mean"] == pytest.approx(effects.mean)
     assert (rows[2]["low"], rows[2]["high"]) == pytest.approx((effects.low, effects.high))
     assert (rows[2]["at"], rows[2]["than_at"]) == ("a", "x")
-    section = registered.hypotheses_section(found, "patients")
+    section = hypotheses_section(found, "patients")
     assert section is not None
     assert section.lines[0] == "Registered: 4. Yes: 3, cannot tell: 1."
     assert [row[-1].text for row in section.tables[0].rows] == ["yes", "yes", "yes", "cannot tell"]
@@ -161,7 +161,7 @@ def test_a_second_answer_leaves_the_largest_patients_out(tmp_path: Path, monkeyp
     half = student.ppf(0.975, 9) * math.sqrt((moved**2).sum() * 10 / 9)
     assert (first["high"] - first["low"]) / 2 == pytest.approx(half)
     assert second["patients"] == 8
-    section = registered.hypotheses_section(found, "patients")
+    section = hypotheses_section(found, "patients")
     assert section is not None
     (fold,) = [block for block in section.blocks if isinstance(block, Fold)]
     assert [block for block in fold.blocks if isinstance(block, str)] == [
