@@ -17,6 +17,7 @@ from fedshift.analysis import hypotheses
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.page.html import Fold
+from fedshift.page.registered import hypotheses_section
 from fedshift.study.analysis_plan import Hypothesis
 from fedshift.study.plan import Run
 
