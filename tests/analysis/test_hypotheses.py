@@ -17,7 +17,7 @@ from fedshift.analysis import hypotheses
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.page.html import Fold
-from fedshift.page.registered import hypotheses_section
+from fedshift.page.registered import asked, hypotheses_section
 from fedshift.study.analysis_plan import Hypothesis
 from fedshift.study.plan import Run
 
@@ -90,7 +90,7 @@ def test_a_difference_between_conditions_and_one_between_sites(tmp_path: Path, m
     assert section.lines[0] == "Registered: 4. Yes: 3, cannot tell: 1."
     assert [row[-1].text for row in section.tables[0].rows] == ["yes", "yes", "yes", "cannot tell"]
     assert section.tables[0].rows[0][2].text == "+15.0"
-    first, *_, last = registered.asked(found)
+    first, *_, last = asked(found)
     assert (first.claim, first.answer, first.tone, last.answer, last.tone) == (
         *("FedProx is better.", "yes", "better"),
         *("cannot tell", ""),

@@ -64,10 +64,12 @@ class Plugin(Frozen, allow_inf_nan=False):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.aliases = vars(cls).get("aliases", ())  # a subclass is another plug-in, and inherits no name
         cls.display_name = vars(cls).get("display_name", cls.__name__)
-        cls.call_it(vars(cls).get("name", cls.__module__.rpartition(".")[2]))
-        # Base classes have hooks for others: they lie in modules with a leading underscore, or in this package.
         module = cls.__module__
-        helper = module.rpartition(".")[2].startswith("_") and module != "__main__"
+        file = module.rpartition(".")[2]
+        helper = file.startswith("_") and module != "__main__"
+        # Only where several share a file, whose name can be none of a plug-in, does a class state its own.
+        cls.call_it(vars(cls).get("name", file) if helper else file)
+        # Base classes have hooks for others: they lie in modules with a leading underscore, or in this package.
         if not (helper or cls.__name__.startswith("_") or module.startswith("fedshift.")):
             cls.require_hooks()
 
