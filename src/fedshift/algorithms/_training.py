@@ -38,6 +38,8 @@ def _trained(value: Any) -> Any:
 
 ADAM = ("optimiser", "beta1", "beta2")
 """The setting that chooses Adam, and those that have no effect with SGD."""
+LATER = ("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive", "select_at", "epochs_at")
+"""Settings that have no effect where they are zero, empty or not given."""
 
 
 class Training(Frozen, allow_inf_nan=False):
@@ -233,16 +235,11 @@ class Training(Frozen, allow_inf_nan=False):
         # False was the default once, and is now said by leaving the setting open.
         settings["channels_last"] = {None: False, False: "never", True: True}[self.channels_last]
         without_effect = {
-            *(
-                name
-                for name in ("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive")
-                if not settings[name]
-            ),
+            *(name for name in LATER if not settings[name]),
             *(ADAM if self.optimiser == "sgd" else ()),
             *(["deterministic"] if self.deterministic else ()),
             *(["train"] if self.train == "all" else ()),
             *(["select_by"] if self.select_by in (None, "accuracy") else ()),
-            *(name for name in ("class_weights", "clip_adaptive", "select_at", "epochs_at") if not settings[name]),
         }
         return {name: value for name, value in settings.items() if name not in without_effect}
 

@@ -23,6 +23,7 @@ from ..io.checksums import remembered
 from ..io.download import Source
 from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
+from ..nn.norm_types import BATCH
 from ..study import Plan
 from .group import Group
 
@@ -261,18 +262,22 @@ def require_transforms(plan: Plan) -> None:
 
 
 def norms(plan: Plan) -> list[str]:
-    """Return a line for each policy that keeps nothing, or the same as another one, in a network of the study.
+    """Return a line for each policy that keeps nothing, or the same as another one, where a study sets norms.
 
-    Networks are built without memory and without pretrained weights. Raises UserErrors for those that cannot be built
-    for images of the shape that the dataset states.
+    Networks are built without memory and without pretrained weights, which takes torch: where neither a model nor the
+    study says anything of norms, nothing is built. Raises UserErrors for networks that cannot be built for images of
+    the shape that the dataset states.
     """
+    chosen = [run for run in plan.runs.values() if run.norms != BATCH or getattr(run.model, "norm", "batch") != "batch"]
+    if not chosen:
+        return []
     from ..models import shaped
     from ..nn.at_home import remarks
     from ..transforms import shape_after
 
     lines, faults = dict[str, None](), dict[str, UserError]()
     parts = ("model", "transforms", "bn", "norms")
-    alike = {digest.of([run.data.id, run.model_dump(mode="json", include={*parts})]): run for run in plan.runs.values()}
+    alike = {digest.of([run.data.id, run.model_dump(mode="json", include={*parts})]): run for run in chosen}
     for run in alike.values():
         dataset = run.data.dataset
         side = getattr(dataset, "size", None)

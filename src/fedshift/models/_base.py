@@ -82,11 +82,9 @@ def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | No
     """
     from ..nn.sizing import without_memory
 
-    if getattr(model, "pretrained", False):
-        model = model.model_copy(update={"pretrained": False})
     try:
         with keyed(0, "size"), without_memory():
-            return model.build(shape, classes)
+            return model.unfilled().build(shape, classes)
     except (NotImplementedError, RuntimeError):
         return None
 

@@ -75,7 +75,7 @@ def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
     if "norm" in train:
         trained |= {id(p) for layer in norm_layers(model).values() for p in layer.parameters(recurse=False)}
     else:
-        names = {f"{layer}.{name}" for layer, m in norm_layers(model).items() for name, _ in m.named_buffers()}
+        names = {name for layer, m in norm_layers(model).items() for name, _ in m.named_buffers(layer)}
     for name, parameter in model.named_parameters():
         if id(parameter) not in trained:
             parameter.requires_grad_(False)

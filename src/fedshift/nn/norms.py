@@ -70,12 +70,10 @@ def tensors_of(layers: dict[str, nn.Module], affine: bool = False, statistics: b
     """Return affine parts, running statistics or both of some layers, by the names that a `state_dict` has."""
     found: dict[str, Tensor] = {}
     for name, layer in layers.items():
-        prefix = f"{name}." if name else ""
         if affine:
-            found |= {prefix + leaf: p for leaf, p in layer.named_parameters(recurse=False)}
+            found |= layer.named_parameters(name, recurse=False)
         if statistics:
-            buffers = layer.named_buffers(recurse=False)
-            found |= {prefix + leaf: b for leaf, b in buffers if b.is_floating_point()}
+            found |= ((key, b) for key, b in layer.named_buffers(name, recurse=False) if b.is_floating_point())
     return found
 
 

@@ -81,6 +81,7 @@ def share(part: float, whole: float) -> str:
 NAMED = 3
 """Classes that the first sentence names."""
 BINS = 20
+"""Bars of a histogram."""
 
 
 class NewClasses(NewImages):
@@ -260,9 +261,6 @@ def _figure(new: NewClasses) -> str:
     return svg("applied", title, (WIDTH, 1.4 + max(1.2, 0.24 * len(order))), paint)
 
 
-AREA_BINS = 20
-
-
 class NewMasks(NewImages):
     """The predicted masks of a run for new images.
 
@@ -369,7 +367,7 @@ class NewMasks(NewImages):
         def paint(figure: Any) -> None:
             grid = figure.subplots(1, len(self.structures), squeeze=False)[0]
             for axes, name in zip(grid, self.structures, strict=True):
-                axes.hist(self._found(name), bins=AREA_BINS, color=COLOURS[0])
+                axes.hist(self._found(name), bins=BINS, color=COLOURS[0])
                 axes.set(xlabel="area (% of the image)", title=short(name))
                 axes.yaxis.get_major_locator().set_params(integer=True)
             grid[0].set_ylabel("images")
