@@ -216,7 +216,7 @@ def is_path(name: str) -> bool:
 
 
 def name_of(cls: type[Plugin]) -> str:
-    """Return the path of a class as ids and names of files can hold it: `lab-half--Half` for `lab.half:Half`."""
+    """Return the path of a class in letters that ids and file names allow: `lab-half--Half` for `lab.half:Half`."""
     return f"{cls.__module__}:{cls.__qualname__}".replace(":", "--").replace(".", "-")
 
 

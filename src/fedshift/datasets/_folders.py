@@ -55,7 +55,7 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
 
 
 def resized(image: np.ndarray, size: int) -> np.ndarray:
-    """Resize an image (height, width, 3) uint8 to (size, size, 3); its aspect ratio is not kept."""
+    """Return an image (height, width, 3), uint8, resized to (size, size, 3) without keeping its aspect ratio."""
     from PIL import Image
 
     if image.shape[:2] == (size, size):

@@ -13,10 +13,10 @@ from ._divided import CIFAR10, CLASSES, FOLDER, SIDE, TEST, Cifar
 
 
 class Cifar10(Cifar):
-    """32x32 RGB, 50,000 training and 10,000 test images; sites = clients made from the training images, and test.
+    """CIFAR-10 has 50,000 training images (32x32 RGB), which a study divides into clients, and 10,000 at the site test.
 
-    Read from the official binary version, which has no pickles. A record has 3,073 bytes: the label, then the red,
-    green and blue planes.
+    Images are read from the official binary version, which has no pickles. A record has 3,073 bytes: the label, then
+    the red, green and blue planes.
     """
 
     title: ClassVar[str] = "CIFAR-10"

@@ -29,10 +29,10 @@ NAMES = tuple(WORDS.split())
 
 
 class Cifar100(Cifar):
-    """32x32 RGB, 50,000 training and 10,000 test images; sites = clients made from the training images, and test.
+    """CIFAR-100 has 50,000 training images (32x32 RGB), which a study divides into clients, and 10,000 test images.
 
-    Read from the official binary version, which has no pickles. A record has 3,074 bytes: the coarse label (not used),
-    the fine label (0 to 99), and the red, green and blue planes. MD5 as on the official page.
+    Images are read from the official binary version, which has no pickles. A record has 3,074 bytes: the coarse label
+    (not used), the fine label (0 to 99), and the red, green and blue planes. MD5 as on the official page.
     """
 
     title: ClassVar[str] = "CIFAR-100"

@@ -22,7 +22,7 @@ SIDE = 28
 
 
 class DigitsDg(Dataset):
-    """28x28 RGB, sites = mnist, mnist_m, svhn, syn, each with the images of its folders train and val.
+    """The sites mnist, mnist_m, svhn and syn each have the images (28x28 RGB) of their folders train and val.
 
     Read from site/{train,val}/class/image: 600 JPEG images of 32x32 for each class and site, resized as in Pillow.
     """

@@ -18,7 +18,7 @@ MORPHO = "morpho"  # a separate folder, because its files have the names of MNIS
 
 
 class DigitsFive(Dataset):
-    """28x28 RGB, sites = mnist, svhn, usps, synth, mnistm, each with the training and test images of its set.
+    """The sites mnist, svhn, usps, synth and mnistm each have the training and test images of their set, 28x28 RGB.
 
     SVHN, USPS and SynthDigits are resized (bilinear, as in Pillow), grey becomes three equal channels, and MNIST-M of
     32x32 is cropped to its middle. The mirror directory holds the files, or has a folder for each site: usps, mnist_m,

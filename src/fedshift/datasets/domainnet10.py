@@ -63,7 +63,7 @@ IMAGES = {
 
 
 class DomainNet10(Dataset):
-    """All images of ten classes of DomainNet (cleaned version); sites = its six domains.
+    """The sites are the six domains of DomainNet (cleaned version), each with all its images of ten classes.
 
     Read from domain/class/image, with one archive for each domain (18 GB in all; after unpacking, folders of other
     classes are removed). Where their server does not give them, the images come from a copy at the Hugging Face Hub,

@@ -45,7 +45,7 @@ AGAIN = "obtain it again"
 
 
 class FedIsic2019(Dataset):
-    """23,247 images of skin lesions with eight diagnoses; sites = six centres, patient = lesion.
+    """Six centres are the sites of 23,247 images of skin lesions with eight diagnoses; each lesion is a patient.
 
     Read from three files of ISIC 2019 and FLamby's table `train_test_split`, which names the centre of each image; a
     mirror must hold it as train_test_split.csv. Images without a lesion, whose centre is unknown, are left out, as in

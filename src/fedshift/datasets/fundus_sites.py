@@ -42,7 +42,7 @@ def _part(n: int) -> str:
 
 
 class FundusSites(Outlines):
-    """1,060 images around the optic disc; sites = drishti_gs 101, rim_one_r3 159, refuge_train 400, refuge_val 400.
+    """Sites with 1,060 images of the optic disc: drishti_gs 101, rim_one_r3 159, refuge_train 400, refuge_val 400.
 
     Read from DomainN/train and DomainN/test, ROIs/image and ROIs/mask, in this order of N. DoFE's own split is not
     used. Grey values of a mask up to 50 are the cup, 51 to 200 the rim of the disc, and 201 to 255 the background, as

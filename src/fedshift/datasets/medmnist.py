@@ -127,7 +127,7 @@ SETS = {
 
 
 class MedMnist(Dataset):
-    """28x28 or 64x64 images of one of eleven medical sets; sites = its official parts train, val and test.
+    """The sites are the official parts train, val and test of one of eleven medical sets, at 28x28 or 64x64 pixels.
 
     A study deals the images of train and val to clients (`partition: deal`), evenly or with label skew, and tests at
     test. The part test of pathmnist is from another clinical centre, as its authors say; the other sets have no shift

@@ -16,7 +16,7 @@ from ._divided import CAVEAT, CLASSES, Divided
 
 
 class Mnist(Divided):
-    """28x28 grey, 60,000 training and 10,000 test images; sites = clients made from the training images, and test.
+    """MNIST has 60,000 training images (28x28 grey), which a study divides into clients, and 10,000 at the site test.
 
     Read from the official IDX files (those of torchvision's first source), which stay compressed.
     """

@@ -19,7 +19,7 @@ from ._digit_sites import place
 
 
 class MorphoMnist(Dataset):
-    """28x28 RGB, sites = morpho_global (plain, thin, thick) and morpho_local (plain, swollen, fractured).
+    """The sites morpho_global (plain, thin, thick) and morpho_local (plain, swollen, fractured) have 28x28 RGB images.
 
     Read from IDX files with the names of MNIST's and a third one of perturbations, in the folders global and local.
     Both sites show the same digits.

@@ -18,7 +18,7 @@ FOLDERS = {"backpack": "backpack", "back_pack": "backpack"} | {name: name for na
 
 
 class OfficeCaltech10(Dataset):
-    """2,533 photographs of ten classes; sites = amazon 958, caltech 1,123, dslr 157, webcam 295 images.
+    """The sites amazon (958), caltech (1,123), dslr (157) and webcam (295) have 2,533 photographs of ten classes.
 
     Read from site/class/image. Images become squares of side `size`; as in FedBN, their aspect ratio is not kept.
     """

@@ -42,7 +42,7 @@ class Ranking(NamedTuple):
 
 
 class FigureTable(NamedTuple):
-    """A table for the page.
+    """A table of text that a figure gives the page in the place of a picture.
 
     Attributes
     ----------

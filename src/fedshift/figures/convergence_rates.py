@@ -1,4 +1,4 @@
-"""FedBN's theorem 4.4 and corollary 4.5 on the two-layer network that they are about."""
+"""The figure compares gradient descent on FedBN's two-layer network with its theorem 4.4 and corollary 4.5."""
 
 from __future__ import annotations
 

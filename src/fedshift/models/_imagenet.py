@@ -115,7 +115,7 @@ class Pretrained(Model):
 
 
 def start(model: Pretrained, tensors: Mapping[str, Tensor]) -> None:
-    """Copy weights into tensors of a network, which are named as in the file; whole numbers stay as they are.
+    """Copy pretrained weights into tensors of a network, given by their names in the file, but for integer tensors.
 
     Raises UserError, with the path of the file, if it cannot be had, has another SHA-256, or lacks one of the tensors.
     """

@@ -127,7 +127,7 @@ class Plan:
         return [fault for training in variants for fault in _faults(grid, training, classes, where)]
 
     def _require_one_set_of_folds(self) -> None:
-        """Raise UserError if the study has folds and other partitions: its numbers are then means over the folds."""
+        """Raise UserError if a study with folds has other data or partitions, too: its numbers are means over folds."""
         whole = {(run.data.source, run.partition.without_fold()) for run in self.runs.values()}
         if len(whole) > 1 and any(partition.split.folds for _, partition in whole):
             problem = "has folds, and the study has other data or partitions beside these"
