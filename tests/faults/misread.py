@@ -45,6 +45,8 @@ seeds: [0]
 inferences: [source, tsmobn]
 figures: [sites, divergence]
 """
+DATABASE = "sqlite:///{}.db"
+"""With a number for each call: MLflow keeps its connection to a database, and `restore` deletes the file."""
 Damage = Callable[[bytes, np.random.Generator], bytes]
 
 
@@ -293,7 +295,7 @@ class Campaign:
         predict, apply = ["predict", of, run, job], ["apply", run, "images", "--out", "applied"]
         partition, score = ["partition", of, part], ["score", of]
         bundle, accept = ["bundle", run, "--out", "bundled"], ["accept", of, "--reason", "none"]
-        export = ["export", "mlflow", of, "--to", "sqlite:///exported.db"]
+        export = ["export", "mlflow", of, "--to", DATABASE]
         runs = paths.run_files(run)
         figure = ["figure", of, "sites"]
         return {
@@ -338,7 +340,7 @@ class Campaign:
                     checksums.record(file)
                 figures.calls += 1
                 try:
-                    code, said = call(words)
+                    code, said = call(word.format(figures.calls) if word == DATABASE else word for word in words)
                 except BaseException as error:
                     last = traceback.extract_tb(error.__traceback__)
                     ours = [f"{Path(f.filename).name}:{f.lineno}" for f in last if "fedshift" in f.filename]

@@ -19,11 +19,9 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
-from .estimates import Group
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from .estimates import Group
 
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
 """The columns of scores.csv that describe an inference in words."""

@@ -235,9 +235,9 @@ def _shown(uri: str) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let loggers report only errors, and print nothing, within the block: MLflow comments on each table and run."""
+    """Let loggers say nothing, and print nothing, within the block: MLflow comments on each table, run and error."""
     before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
+    logging.disable(max(before, logging.ERROR))
     try:
         with redirect_stdout(io.StringIO()):
             yield
