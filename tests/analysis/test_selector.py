@@ -9,8 +9,9 @@ import fake_study
 import pytest
 
 from fedshift.analysis.cells import Cell, Finder
-from fedshift.core.errors import UserError
+from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
+from fedshift.nn.norm_types import NORMS
 from fedshift.study.published import Published, checked, merged
 
 RUNS = [
@@ -54,6 +55,14 @@ def test_seeds_are_one_condition_and_sites_have_roles(tmp_path: Path) -> None:
     assert [c.site for c in cells] == ["centre1", fake_study.EVIL]
     assert all(len(c.condition.runs) == 3 for c in cells)
     assert {c.inference for c in cells} == {"source"}, "where none is named"
+
+
+def test_types_of_norms_tell_conditions_apart(tmp_path: Path) -> None:
+    runs = [{"algorithm": "fedbn"}, {"algorithm": "fedbn", "norms": "all"}]
+    kept = [{c.condition.run.norms for c in found(tmp_path, {"norms": norms}, runs=runs)} for norms in ("batch", "all")]
+    assert kept == [{("batch",)}, {NORMS}]
+    with pytest.raises(UserErrors, match=r"unknown type of norm 'bach'; did you mean 'batch'\?"):
+        checked({"norms": ["bach"]})
 
 
 def test_of_a_sweep_the_default_is_meant(tmp_path: Path) -> None:

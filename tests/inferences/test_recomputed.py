@@ -188,7 +188,8 @@ def test_statistics_that_stay_at_home_are_refused(bn: str, tmp_path: Path) -> No
     assert said == f"runs.0.inferences: {refused}; give this policy its own inferences"
     with pytest.raises(UserError, match=refused):
         Federation(network(), clients(), bn=bn).run(1).predict(clients()["a"][0], inference="recomputed")
-    assert load(tmp_path, runs=[{"algorithm": "fedavg", "bn": "local_affine"}], inferences=["recomputed"]).runs
+    for averaged in ({"bn": "local_affine"}, {"bn": bn, "norms": "group"}):
+        assert load(tmp_path, runs=[{"algorithm": "fedavg"} | averaged], inferences=["recomputed"]).runs
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,8 @@ def _has(condition: Condition, key: str, value: Any) -> bool:
         return all(setting.get(name, ABSENT) == v for name, v in value.items())
     if key == "held_out":
         return bool(condition.partition.title == value)
+    if key == "norms":
+        return list(condition.run.norms) == value
     if key == "bn" or "." in key:
         return bool(condition.setting(key) == value)
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -154,8 +154,8 @@ class Inference(Plugin):
         """
         raise NotImplementedError
 
-    def require_policy(self, bn: str, where: str) -> None:
-        """Raise UserError, at `where`, for a BN policy with which the method has no meaning; by default for none."""
+    def require_policy(self, bn: str, norms: Sequence[str], where: str) -> None:
+        """Raise UserError, at `where`, for a policy over types of norms that gives no meaning to it; here for none."""
 
     def hint(self, classes: int) -> str:
         """Return a hint, in words, where a setting switches the method off with this number of classes; or nothing."""

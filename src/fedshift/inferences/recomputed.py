@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -57,9 +57,9 @@ class Recomputed(Inference):
             raise UserError("personalise", problem, "drop personalise")
         return self
 
-    def require_policy(self, bn: str, where: str) -> None:
-        """Raise UserError, at `where`, for a BN policy under which running statistics stay with the clients."""
-        if not POLICIES[bn].statistics:
+    def require_policy(self, bn: str, norms: Sequence[str], where: str) -> None:
+        """Raise UserError, at `where`, for a policy that leaves running statistics of batch norm at the clients."""
+        if "batch" in norms and not POLICIES[bn].statistics:
             problem = f"{self.name} has no meaning with bn {bn!r}: the server averages no running statistics"
             raise UserError(where, problem, "give this policy its own inferences")
 

@@ -180,7 +180,7 @@ class Federation(Predictor, engine.Federation):
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
         """Return what an inference may know at a site besides the inputs: what it has asked of the clients."""
-        inference.require_policy(self.specification.bn, f"inference {inference.name}")
+        inference.require_policy(self.specification.bn, self.specification.norms, f"inference {inference.name}")
         if not inference.asks:
             return Site()
         members, settings = self._members, (inference, self.trainer.device, self.task, self.training.deterministic)

@@ -254,7 +254,7 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
     run = images.run
     device = images.device
     greys = greys_after(run.transforms, images.prepared.shape)
-    inference.require_policy(run.bn, f"inference {inference.name}")
+    inference.require_policy(run.bn, run.norms, f"inference {inference.name}")
     if not inference.asks:
         return lambda site: Site(greys=greys)
     trains = images.by_site("train", run.partition.internal)

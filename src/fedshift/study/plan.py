@@ -93,7 +93,7 @@ class Plan:
         for inference, partition in itertools.product(asked, partitions):
             partition.require_client(inference.client, f"{where}.inferences")
         for inference, (algorithms, bn) in itertools.product(asked, _pairs(grid)):
-            _require_network(inference, algorithms[0], bn, f"{where}.inferences")
+            _require_network(inference, algorithms[0], bn, grid.norms or study.norms, f"{where}.inferences")
         members = {inference_id(inference): inference for inference in asked}
         self.inferences |= members
         for partition, (algorithms, bn), addon, seed in itertools.product(
@@ -296,7 +296,7 @@ def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterato
             yield UserError(f"{where}.{e.where}", e.what, e.remedy)
 
 
-def _require_network(inference: Inference, algorithm: Algorithm, bn: str, where: str) -> None:
+def _require_network(inference: Inference, algorithm: Algorithm, bn: str, norms: Sequence[str], where: str) -> None:
     """Raise UserError for an inference that has no meaning with the networks of an algorithm under a BN policy."""
     several = {"internal": inference.network == "own", "external": not inference.client}.get(algorithm.blended, False)
     if several and (inference.asks or inference.needs_one_network):
@@ -305,7 +305,7 @@ def _require_network(inference: Inference, algorithm: Algorithm, bn: str, where:
     if inference.network == "global" and not algorithm.collaboration.has_global_model:
         problem = f"is global, but with {algorithm.name} {algorithm.collaboration.apart}"
         raise UserError(f"{where}.network", problem, "leave it out, or give this algorithm its own inferences")
-    inference.require_policy(bn, where)
+    inference.require_policy(bn, norms, where)
 
 
 def _transforms(study: Study, grid: Grid) -> tuple[Transform, ...]:

@@ -33,6 +33,7 @@ from ..core.plugin import Frozen
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
 from ..nn.bn_policy import POLICIES
+from ..nn.norm_types import norm_types
 from .fields import MANY
 
 PLUGINS = ("algorithm", "addon", "model", "inference")
@@ -40,6 +41,8 @@ PLUGINS = ("algorithm", "addon", "model", "inference")
 CHOICES = {"bn": tuple(POLICIES), "role": ("internal", "external")}
 
 NAMES = ("held_out", "site")
+
+NORMS = "norms"
 
 PARTS = ("algorithm", "addon", "model", "training", "partition", "data")
 """First parts of the dotted path of a setting."""
@@ -73,8 +76,8 @@ Selector = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "description": "settings of runs: algorithm, bn, addon, model, held_out, inference, role, site, or a "
-            "dotted path such as training.local_epochs. The site union means all test images of a role together; an "
+            "description": "settings of runs: algorithm, bn, norms, addon, model, held_out, inference, role, site, or "
+            "a dotted path such as training.local_epochs. The site union means all test images of a role together; an "
             "inference with client: mean means the mean of the scores of all clients' networks, each of which the "
             "study predicts with",
         }
@@ -95,10 +98,12 @@ def _value(key: str, value: Any, where: str) -> Any:
         if not isinstance(value, str):
             raise UserError(where, f"must be a name (got {value!r})", "put it in quotes")
         return value
+    if key == NORMS:
+        return list(norm_types(value, where))
     part, _, rest = key.partition(".")
     if part not in PARTS or not rest:
         paths = [f"training.{name}" for name in Training.model_fields]
-        raise UserError(where, f"unknown key {key!r}", did_you_mean(key, [*PLUGINS, *CHOICES, *NAMES, *paths]))
+        raise UserError(where, f"unknown key {key!r}", did_you_mean(key, [*PLUGINS, *CHOICES, *NAMES, NORMS, *paths]))
     if part == "training":
         return _setting(Training.model_fields, rest, value, where)
     *_, kind, setting = key.split(".")
