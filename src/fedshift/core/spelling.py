@@ -63,7 +63,7 @@ def groups(names: Iterable[str]) -> list[list[str]]:
 
 def unified(names: pd.Series) -> pd.Series:
     """Return names, some of which may be missing, in which each is spelt as where `folded` meets it first."""
-    again = {other: first for first, *others in groups(map(str, names.dropna().unique())) for other in others}
+    again = {other: first for first, *others in groups(map(str, names.dropna().unique().tolist())) for other in others}
     return names.map(lambda name: again.get(str(name), name)) if again else names
 
 

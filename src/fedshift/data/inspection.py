@@ -221,7 +221,7 @@ def inspect(
     image to be of another patient.
     """
     samples = samples[samples["site"].notna()].reset_index(drop=True)
-    written = samples["patient"].dropna().unique()
+    written = samples["patient"].dropna().unique().tolist()
     samples = samples.assign(patient=unified(samples["patient"]))
     partitions = list(dict.fromkeys(partition for partition, _ in uses))
     divided = {partition: _divided(samples, partition) for partition in partitions}
@@ -240,7 +240,7 @@ def inspect(
         shared=frozenset(several.index[several > 1]),
         across=frozenset[str]().union(*(_across(named, partition) for partition in partitions)),
         spellings={
-            "site": groups(samples["site"].unique()),
+            "site": groups(samples["site"].unique().tolist()),
             "patient": groups(written),
         },
         faults=list(faults.values()),
@@ -362,7 +362,7 @@ def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Col
 def _across(named: pd.DataFrame, partition: Partition) -> set[str]:
     """Return the patients that are at an internal and at an external site."""
     inside, outside = (named["patient"][named["site"].isin(s)] for s in (partition.sources, partition.external))
-    return set(inside) & set(outside)
+    return {*inside.unique()} & {*outside.unique()}
 
 
 def _faults(

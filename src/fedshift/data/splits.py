@@ -84,10 +84,11 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
     ordered = np.repeat(np.arange(len(shares)), sizes)
     best = ordered
     least = np.inf
-    member = np.eye(len(shares))
+    columns = np.ascontiguousarray(counts.T)
     for _ in range(TRIES):
-        draw = ordered[rng.permutation(len(counts))]
-        reached = member[draw].T @ counts
+        draw = rng.permutation(ordered)
+        # Sums of whole numbers, which are exact in any order: the split does not depend on how they are added.
+        reached = np.stack([np.bincount(draw, column, len(shares)) for column in columns], axis=1)
         cost = np.abs(reached - goal).sum()
         if cost < least:
             best = draw

@@ -147,7 +147,7 @@ def file_faults(
 
     `remedy` says what to do about a lost or an empty file.
     """
-    found = {path: _file_fault(folder, path) for path in paths.unique()}
+    found = {path: _file_fault(folder, path) for path in paths.unique().tolist()}
     faults = {path: problem for path, problem in found.items() if problem in kinds}
 
     def fault(path: str) -> UserError:
@@ -210,8 +210,11 @@ def repeated_images(table: Path, paths: pd.Series) -> list[UserError]:
 
     Such an image could be in the training and in the test data.
     """
+    import pandas as pd
+
     folder = table.parent.absolute()
-    files = paths.map(lambda path: os.path.normpath(os.path.join(folder, path)))  # noqa: PTH118 - as in `_file_fault`
+    absolute = [os.path.normpath(os.path.join(folder, path)) for path in paths.tolist()]  # noqa: PTH118 - many, as above
+    files = pd.Series(absolute, index=paths.index, dtype=object)
     again = files[files.duplicated()]
 
     def fault(row: int) -> UserError:
@@ -253,7 +256,7 @@ def scan_rows(rows: pd.DataFrame, folder: Path, slices: Slices | None, reading: 
     numbers = Counter[str]()
     burnt_in = set[str]()
     paths = rows["path"].dropna()
-    for row, cell in zip(paths.index.to_list(), paths, strict=True):
+    for row, cell in zip(paths.index.to_list(), paths.to_list(), strict=True):
         try:
             scan, named = headers.read(cell)
             if scan is None:

@@ -424,7 +424,7 @@ class OwnImages(Dataset):
         if self.one_image_a_patient:
             samples["patient"] = samples["patient"].fillna(samples["path"])
             faults += shared_patients(table, unified(samples["patient"]))
-        tell_outside(table, paths)
+        tell_outside(table, paths.to_list())
         unfit = file_faults(table, folder, paths, self._remedy, () if self.skip_unreadable else kinds)
         found = self._scans(samples, folder)
         if self.has_masks:
