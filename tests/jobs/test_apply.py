@@ -39,7 +39,7 @@ from fedshift.jobs.image_files import FileSamples, ImageFiles, looks
 from fedshift.jobs.predict import load_run, predict
 from fedshift.jobs.prepare import prepare
 from fedshift.page import applied as page
-from fedshift.page.applied import at_home, likeness
+from fedshift.page.applied import at_home, likeness, outside
 from fedshift.page.html import Lead, Light
 from fedshift.page.new_images import NewClasses
 from fedshift.study.run import Run
@@ -616,10 +616,10 @@ def test_intervals_of_very_many_images_are_as_wide_as_they_must_be(trained_proje
 # ---- what a reader must know of the model and of the images
 
 
-def at_home_of(
+def studied(
     project: Project, folder: Path, right: Sequence[bool], role: str = "internal", several: bool = False
-) -> Light:
-    """What is said of a run whose study tested so many images, each of a patient of its own."""
+) -> Applied:
+    """A run whose study tested so many images, each of a patient of its own. TsmoBN has the other answer to each."""
     folder.mkdir(exist_ok=True)
     made = invented(project, right)
     table = made.table.rename(columns={"path": "sample"}).drop(columns="predicted")
@@ -628,8 +628,12 @@ def at_home_of(
         other = table.assign(p0=1 - table["p0"], p1=1 - table["p1"], inference="tsmobn")
         table = pd.concat([other, table.assign(inference="source")])
     write_table(RunFiles(folder).predictions("2-inferences" if several else "source"), table)
-    manifest = {"best_value": 0.625}
-    return at_home(replace(made, folder=folder, manifest=manifest), None)
+    return replace(made, folder=folder, manifest={"best_value": 0.625})
+
+
+def at_home_of(project: Project, folder: Path, right: Sequence[bool], **about: Any) -> Light:
+    """What is said of how such a run did at home."""
+    return at_home(studied(project, folder, right, **about), None)
 
 
 def test_a_model_that_is_no_better_than_a_guess_at_home_is_a_problem(trained_project: Project, tmp_path: Path) -> None:
@@ -654,6 +658,39 @@ def test_without_predictions_of_its_study_only_validation_is_known(trained_proje
     outside_only = at_home_of(trained_project, tmp_path, [True] * 80, role="external")
     assert (outside_only.status, outside_only.detail) == ("unknown", said)
     assert at_home(replace(made, manifest={}), None).detail == "how it did in its own study is not known here"
+
+
+def test_what_the_study_found_where_the_model_took_no_part(trained_project: Project, tmp_path: Path) -> None:
+    right = [n % 8 > 1 for n in range(80)]
+    here = studied(trained_project, tmp_path / "one", right, role="external")
+    good = outside(replace(here, inference=registry.build("inference", "source")), None)
+    assert good is not None
+    assert good.status == "ok"
+    assert good.detail.startswith("balanced accuracy 75.0\N{NO-BREAK SPACE}% on 80 test images (95% interval ")
+    adapted = replace(here, inference=registry.build("inference", "tsmobn"))
+    fallen_back = outside(adapted, None)
+    assert fallen_back is not None
+    assert "75.0\N{NO-BREAK SPACE}% with the statistics of its training on 80 test images" in fallen_back.detail
+    several = studied(trained_project, tmp_path / "several", right, role="external", several=True)
+    worse = outside(replace(several, inference=registry.build("inference", "tsmobn")), None)
+    assert worse is not None
+    assert worse.status == "problem"
+    assert worse.detail.startswith("balanced accuracy 25.0\N{NO-BREAK SPACE}% with TsmoBN on 80 test images")
+    assert worse.detail.endswith("it is not shown to be better than that, there or here")
+    assert outside(studied(trained_project, tmp_path / "home", right), None) is None, "tested at home alone"
+
+
+def test_a_loss_outside_in_its_study_is_suspect(trained_project: Project, tmp_path: Path) -> None:
+    """At home 95 of 100 are right; outside 75 of 100, which is better than a guess, and surely worse than at home."""
+    home = studied(trained_project, tmp_path / "home", [n % 40 > 1 for n in range(400)])
+    away = studied(trained_project, tmp_path / "away", [n % 8 > 1 for n in range(400)], role="external")
+    files = [RunFiles(made.folder).predictions("source") for made in (home, away)]
+    table = pd.concat([read_table(file) for file in files], ignore_index=True)
+    write_table(files[1], table.assign(sample=table["role"] + table["sample"].astype(str)))
+    light = outside(replace(away, inference=registry.build("inference", "source")), None)
+    assert light is not None
+    assert light.status == "suspect"
+    assert light.detail.endswith("a guess has 50.0\N{NO-BREAK SPACE}%; at home 95.0\N{NO-BREAK SPACE}%")
 
 
 def test_brightness_contrast_and_colour_of_an_image() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from ..analysis.values import DASH, NAN, Table, between, listed
+from ..analysis.values import DASH, NAN, Table, Value, between, listed
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..figures._images import png
@@ -25,6 +25,8 @@ from ..jobs.apply import Applied, images_of_study
 from ..jobs.image_files import LOOKS, looks
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
 from ..jobs.run_images import RunImages
+from ..metrics import Metric
+from ..study.plan import inference_id
 from ..study.published import BASELINE
 from .history import Trained, facts
 from .html import (
@@ -86,7 +88,7 @@ def _predictions(applied: Applied, outcome: NewImages, shown: dict[str, Any], tr
     alike, looks = likeness(applied, images)
     care = [*shown["care"], *_care(applied, outcome, shown.get("one_class", False), trained_at)]
     blocks: list[Block] = [
-        Lights([at_home(applied, images), alike]),
+        Lights(list(filter(None, [at_home(applied, images), outside(applied, images), alike]))),
         Lead(shown["lead"]),
         Tiles(shown["tiles"]),
         shown["figure"],
@@ -231,7 +233,7 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
     of its study, only the validation of its training is known. `images` are those of its study, where they are at hand.
     """
     name = "At home, in its study"
-    tested = _tested(applied, images)
+    tested = _tested(applied, images, "internal", BASELINE)
     if tested is None:
         said = "how it did in its own study is not known here"
         best, by = applied.manifest.get("best_value"), applied.run.training.select_by
@@ -239,30 +241,61 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
             said += f"; on validation images at home its {by.replace('_', ' ')} was {chosen_by(best, by)}"
             said += "\N{NO-BREAK SPACE}%" if in_percent(by) else ""
         return Light(name, "unknown", said, "model")
-    new = NewClasses(replace(applied, table=tested))
-    metric, value = next(
-        (metric, value)
-        for metric, value in zip(new.metrics, new.scores(), strict=True)
-        if metric.name == "balanced_accuracy"
-    )
-    said = f"{metric.title.lower()} {level(value.mean, metric)} on {len(tested):,} test images"
+    return _light(name, applied, tested, "at home or here")
+
+
+def outside(applied: Applied, images: RunImages | None) -> Light | None:
+    """Return how the model did at the sites of its study that took no part in the training.
+
+    It did so with the inference that is applied here, where its study has predicted with it; else with the statistics
+    of its training. It is suspect where it surely did worse than at home. None for masks, and where no images of such
+    sites were tested.
+    """
+    asked = inference_id(applied.inference)
+    how = "" if asked == BASELINE else f" with {applied.inference.display_name}"
+    tested = _tested(applied, images, "external", asked)
+    if tested is None:
+        how = " with the statistics of its training"
+        tested = _tested(applied, images, "external", BASELINE)
+    if tested is None:
+        return None
+    light = _light("Where it took no part, in its study", applied, tested, "there or here", how)
+    home = _tested(applied, images, "internal", BASELINE)
+    if light.status == "ok" and home is not None:
+        (_, metric, inside), (*_, there) = _balanced(applied, home), _balanced(applied, tested)
+        if there.high < inside.low:
+            return replace(light, status="suspect", detail=f"{light.detail}; at home {level(inside.mean, metric)}")
+    return light
+
+
+def _light(name: str, applied: Applied, tested: pd.DataFrame, where: str, how: str = "") -> Light:
+    """Return the balanced accuracy on tested images: a problem where it is not surely above that of a guess."""
+    new, metric, value = _balanced(applied, tested)
+    said = f"{metric.title.lower()} {level(value.mean, metric)}{how} on {len(tested):,} test images"
     if math.isnan(value.low):
         return Light(name, "unknown", f"{said}, too few for an interval", "model")
     guess = 1 / len(new.classes)
     said += f" (95% interval {between(value, metric)} over {new.unit}); a guess has {level(guess, metric)}"
     if value.low > guess:
         return Light(name, "ok", said, "model")
-    return Light(name, "problem", f"{said}: it is not shown to be better than that, at home or here", "model")
+    return Light(name, "problem", f"{said}: it is not shown to be better than that, {where}", "model")
 
 
-def _tested(applied: Applied, images: RunImages | None) -> pd.DataFrame | None:
-    """Return the predictions of test images at home, in the form of `Applied.table`; None where there are none."""
+def _balanced(applied: Applied, tested: pd.DataFrame) -> tuple[NewClasses, Metric, Value]:
+    """Return tested images as the page sees new ones, the metric balanced accuracy, and its value on them."""
+    new = NewClasses(replace(applied, table=tested))
+    scores = zip(new.metrics, new.scores(), strict=True)
+    return new, *next((metric, value) for metric, value in scores if metric.name == "balanced_accuracy")
+
+
+def _tested(applied: Applied, images: RunImages | None, role: str, inference: str) -> pd.DataFrame | None:
+    """Return the predictions of test images at sites of a role, as `Applied.table` has them; None without any."""
     if not applied.run.data.task.has_probabilities:
         return None
-    table = _predicted(RunFiles(applied.folder))
+    table = _predicted(RunFiles(applied.folder), inference)
     if table is None:
         return None
-    table = table[(table["role"] == "internal") & (table["split"] == "test")]
+    table = table[(table["role"] == role) & (table["split"] == "test")]
     columns = [f"p{k}" for k in range(len(applied.run.data.dataset.classes))]
     table = table.assign(path=table["sample"].astype(str), label=table["label"].astype("Int64"))
     table["predicted"] = table[columns].to_numpy().argmax(axis=1)
@@ -272,14 +305,14 @@ def _tested(applied: Applied, images: RunImages | None) -> pd.DataFrame | None:
     return None if table.empty else table
 
 
-def _predicted(files: RunFiles) -> pd.DataFrame | None:
-    """Return the predictions of a run with the statistics of its training; None where no readable file has them."""
+def _predicted(files: RunFiles, inference: str) -> pd.DataFrame | None:
+    """Return the predictions of a run with an inference, by its id; None where no readable file has them."""
     for file in files.every_prediction:
         with contextlib.suppress(UserError):
             table = read_table(file)
             if "inference" in table:  # a file of several
-                table = table[table["inference"] == BASELINE]
-            elif file != files.predictions(BASELINE):
+                table = table[table["inference"] == inference]
+            elif file != files.predictions(inference):
                 continue
             if len(table):
                 return table
