@@ -116,6 +116,29 @@ def test_an_excel_file_is_read_as_its_csv(capsys: Told) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sites", "external"),
+    [
+        (("A", "B", "C"), ["C", "D"]),  # D has one class: alone outside, it has no value of a score of two
+        (("A", "B"), ["D"]),  # and two sites that train are not made one
+    ],
+)
+def test_a_site_of_one_class_is_not_all_that_is_tested_outside(
+    sites: tuple[str, ...], external: list[str], capsys: Told
+) -> None:
+    write(
+        [
+            (*row[:3], "gutartig", *row[4:]) if row[1] == "D" else row
+            for row in export({**dict.fromkeys(sites, 100), "D": 90})
+        ]
+    )
+    made = new("mixed", "export/export.csv")
+    assert made["partition"]["external"] == external
+    assert made["partition"]["internal"] == [site for site in sites if site not in external]
+    reason = "C is the smallest site with 20 patients of the rarest class or more, as an interval needs, and the others"
+    assert (f"since {reason} lack a class" in capsys.readouterr().err) == ("C" in external)
+
+
+@pytest.mark.parametrize(
     ("sites", "share", "found"),
     [
         # a fifth is unequal: 20 of 100 images, 10 patients

@@ -279,17 +279,20 @@ def _roles(sites: Mapping[str, Site], masked: bool, unit: str) -> tuple[list[str
     other = [name for name in sites if name not in able]
     if len(sites) == 1:
         return [*sites], [], "there is one site: nothing says how the model does elsewhere; add a hospital to the table"
-    if able and other:
-        return able, other, "fewer images of a class, or fewer patients, than training and a split need"
+    unfit = other if able else []
+    tells = any(sites[name].rarest_images for name in unfit)  # what compares classes has a value somewhere outside
+    if unfit and (tells or len(able) < 3):
+        return able, unfit, "fewer images of a class, or fewer patients, than training and a split need"
     # the smallest site that says something, so that most images train
     rest = able or [*sites]
     good = [name for name in rest if sites[name].rarest_patients >= ENOUGH]
     chosen = (good or rest[:1])[-1]
     of_class = "" if masked else " of the rarest class"
-    why = f"it is the largest site, and no site has enough {unit}{of_class} for an interval"
+    why = f"is the largest site, and no site has enough {unit}{of_class} for an interval"
     if good:
-        why = f"it is the smallest site with {ENOUGH} {unit}{of_class} or more, as an interval needs"
-    return [name for name in rest if name != chosen], [chosen], why
+        why = f"is the smallest site with {ENOUGH} {unit}{of_class} or more, as an interval needs"
+    why = f"{chosen} {why}, and the others lack a class" if unfit else f"it {why}"
+    return [name for name in rest if name != chosen], [chosen, *unfit], why
 
 
 def _rarest(rows: pd.DataFrame) -> float:
