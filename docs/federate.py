@@ -130,8 +130,11 @@ def compare(folder: Path) -> bool:
     return equal
 
 
-def main() -> None:
-    """Run the federation and the simulation, and print how far apart they are, and where the page is."""
+def main() -> int:
+    """Run the federation and the simulation, and print how far apart they are, and where the page is.
+
+    Returns 1 if they differ, or if there is no page.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("results", "federation"), help="folder of all files")
     folder: Path = parser.parse_args().folder.absolute()
@@ -139,10 +142,12 @@ def main() -> None:
     folder.mkdir(parents=True)
     seconds = federate(folder, free_port())
     print(f"trained and scored over Flower in {seconds:.0f} s; simulating the same study", flush=True)
-    print("equal: difference 0" if compare(folder) else "the simulation differs")
+    equal = compare(folder)
+    print("equal: difference 0" if equal else "the simulation differs")
     page = folder / "server" / Paths().page("study")
     print(f"the page: {page}" if page.exists() else f"no page; see {folder / 'server' / 'fedshift.log'}")
+    return 0 if equal and page.exists() else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

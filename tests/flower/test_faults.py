@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from patience import PATIENCE, until
-from three_sites import SITES, STUDY, write
+from patience import PATIENCE
+from three_sites import SITES
 
 from fedshift import study
 from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
 from fedshift.flower import keys, processes, supernode
 from fedshift.hospitals.hospital import Hospital
-from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
-from fedshift.io.text import read_json
-from fedshift.jobs.assign import assign
-from fedshift.jobs.prepare import obtain, prepare
-from fedshift.jobs.train import train
 
 pytestmark = pytest.mark.slow
 
 
-FEDSHIFT = ("-m", "fedshift")
 LEAP = """
 import runpy, time
 from pathlib import Path
@@ -46,98 +37,6 @@ study_server.time = SimpleNamespace(sleep=time.sleep, monotonic=clock)
 runpy.run_module("fedshift", run_name="__main__", alter_sys=True)
 """
 """A server whose patience with sites ends when there is a file `leap` in its folder."""
-
-
-class Town:
-    """Server and sites as processes, each in its own folder, with its output in log.txt there."""
-
-    def __init__(self, root: Path, rounds: int, secure: bool = True) -> None:
-        self.root, self.port = root, processes.free_port()
-        training = STUDY["training"] | {"rounds": rounds}
-        write(root, STUDY | {"training": training, "runs": [{"algorithm": "scaffold", "bn": "aggregated"}]})
-        self.secure = secure
-        self.running: list[subprocess.Popen[bytes]] = []
-        if secure:
-            assert self.start("server", "serve", "study.yaml", "--init", "--port", str(self.port)).wait() == 0
-
-    def serve(self, program: tuple[str, str] = FEDSHIFT) -> subprocess.Popen[bytes]:
-        how = () if self.secure else ("--insecure", "--port", str(self.port))
-        return self.start("server", "serve", "study.yaml", "--wait", "600", *how, program=program)
-
-    def site(self, name: str, log: str = "log.txt") -> subprocess.Popen[bytes]:
-        how = ["--keys", str(self.root / "server" / "federation" / "sites" / name)]
-        if not self.secure:
-            how = ["--server", f"127.0.0.1:{self.port}"]
-        words = ("site", "study.yaml", "--site", name, "--data", "images.csv", "--yes", *how)
-        return self.start(name, *words, log=log)
-
-    def start(
-        self, folder: str, *words: str, log: str = "log.txt", program: tuple[str, str] = FEDSHIFT
-    ) -> subprocess.Popen[bytes]:
-        with (self.root / folder / log).open("ab") as out:
-            command = [sys.executable, *program, *words]
-            process = subprocess.Popen(
-                command, cwd=self.root / folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=out, stderr=out
-            )
-        self.running.append(process)
-        return process
-
-    def said(self, folder: str, log: str = "log.txt") -> str:
-        return (self.root / folder / log).read_text(errors="replace")
-
-    def wait_for(self, folder: str, words: str, log: str = "log.txt") -> None:
-        try:
-            until(lambda: words in self.said(folder, log))
-        except TimeoutError:
-            pytest.fail(f"{folder} did not say {words!r}:\n{self.said(folder, log)[-3000:]}")
-
-    def end(self) -> None:
-        for process in self.running:
-            process.terminate()
-        for process in self.running:
-            process.wait(PATIENCE)
-
-    def table(self) -> Path:
-        """A table of the images of all sites."""
-        tables = []
-        for site in SITES:
-            table = pd.read_csv(self.root / site / "images.csv")
-            tables.append(table.assign(path=[str(self.root / site / name) for name in table["path"]]))
-        folder = self.root / "simulation"
-        folder.mkdir()
-        pd.concat(tables).to_csv(folder / "images.csv", index=False)
-        return folder / "images.csv"
-
-    def simulated(self) -> dict[str, torch.Tensor]:
-        """The tensors of the model when the same study is trained in one process."""
-        folder = self.table().parent
-        shutil.copy(self.root / "server" / "study.yaml", folder)
-        with contextlib.chdir(folder):
-            plan = study.load(Path("study.yaml"), "mini")
-            (run,) = plan.runs.values()
-            obtain(run.data, Paths().raw(run.data.raw), None)
-            prepare(run.data, Paths().raw(run.data.raw), Paths().data(run.data.id))
-            assign(run, Paths().data_files(run.data.id).samples, Paths().partition(run.partition_id))
-            train(run, Paths())
-            return read_tensors(Paths().run_files(run.id).model)[0]
-
-    def trained(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """The tensors and the manifest that the server has written."""
-        (files,) = Paths(self.root / "server").every_run()
-        return read_tensors(files.model)[0], read_json(files.manifest)
-
-
-@pytest.fixture
-def towns(tmp_path: Path) -> Iterator[Any]:
-    made: list[Town] = []
-
-    def make(rounds: int, secure: bool = True) -> Town:
-        made.append(Town(tmp_path / "town", rounds, secure))
-        return made[-1]
-
-    yield make
-    for town in made:
-        town.end()
 
 
 def children(process: subprocess.Popen[bytes], program: str) -> list[int]:
@@ -206,6 +105,35 @@ def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_tha
     missing = town.trained()[1]["missing"]
     assert {entry["site"] for entry in missing} == {"south"}
     assert max(entry["round"] for entry in missing) < 20, "it took part in the last round again"
+    (files,) = Paths(town.root / "server").every_run()
+    assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
+    assert "equal: difference 0" in capsys.readouterr().out
+
+
+def test_after_twenty_kills_of_sites_and_of_the_superlink_the_run_is_that_of_its_replay(
+    towns: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A site is killed every 50 seconds, so that two are always there, and the SuperLink in between."""
+    town = towns(rounds=90)
+    server = town.serve()
+    sites = {name: town.site(name) for name in SITES}
+    town.wait_for("server", "round 2/90")
+    for kill in range(10):
+        name = SITES[kill % len(SITES)]
+        sites[name].kill()
+        sites[name].wait()
+        sites[name] = town.site(name)
+        time.sleep(25)
+        links = children(server, "flower-superlink")
+        assert server.poll() is None, "the study is over before all kills"
+        for link in links:
+            os.kill(link, signal.SIGKILL)
+        time.sleep(25)
+    assert server.wait(2 * PATIENCE) == 0, town.said("server")
+    assert [site.wait(PATIENCE) for site in sites.values()] == [0, 0, 0]
+    assert not any("Traceback" in town.said(folder) for folder in ("server", *SITES))
+    missing = town.trained()[1]["missing"]
+    print(f"{len(missing)} missing answers in 90 rounds")
     (files,) = Paths(town.root / "server").every_run()
     assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
     assert "equal: difference 0" in capsys.readouterr().out

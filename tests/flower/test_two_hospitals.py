@@ -1,4 +1,4 @@
-"""The tutorial for two hospitals, carried out as its readers would: every command, on real processes."""
+"""The tutorial for two hospitals, carried out as its readers would, and `make federation`: all on real processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tutorial import steps
 from fedshift.flower.processes import free_port
 from fedshift.io.tables import read_table
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "two-hospitals.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "tutorials" / "two-hospitals.md"
 
 
 @pytest.mark.slow
@@ -45,3 +46,12 @@ def test_the_tutorial_for_two_hospitals_ends_with_a_page(tmp_path: Path) -> None
     assert (tmp_path / "server" / "reports" / "study.html").exists()
     scores = read_table(tmp_path / "server" / "results" / "studies" / "study" / "scores.csv")
     assert set(scores["site"]) == {"north", "south"}
+
+
+@pytest.mark.slow
+def test_three_hospitals_on_this_machine_come_to_the_simulation(tmp_path: Path) -> None:
+    """What `make federation` does, in a path with a space."""
+    command = [sys.executable, DOCS / "federate.py", "--folder", tmp_path / "a folder"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "equal: difference 0" in done.stdout

@@ -15,6 +15,7 @@ import torch
 from clock import Clock
 from flwr.app import RecordDict
 from flwr.common.serde import recorddict_to_proto
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.task_identity import TaskIdentity
 from in_memory import InMemory, difference
 from messages import SENT, require_sent
@@ -29,7 +30,7 @@ from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, content_of
 from fedshift.flower import keys, processes, superlink, wire
-from fedshift.flower.wire import FlowerTransport, message_of, records_of
+from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital, leaves
 from fedshift.jobs.train import specification
@@ -127,6 +128,43 @@ def test_answers_come_in_the_order_of_names_and_a_site_that_is_gone_gives_a_faul
     assert [*answers] == ["east", "north", "south"]
     assert answers["north"] == Fault("is not connected")
     assert (transport.bytes_down, transport.bytes_up) == (24, 24), "three floats to each of two sites, and back"
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize("lost", [1, PUSHES - 1, PUSHES])
+def test_a_message_whose_pieces_are_lost_is_sent_again_and_then_is_a_missing_answer(lost: int) -> None:
+    class Losing(Grid):
+        pushes = 0
+
+        def push_messages(self, messages: list[Any]) -> list[str]:
+            if message_of(messages[0].content).kind != "hello":  # type: ignore[union-attr]
+                self.pushes += 1
+                if self.pushes <= lost:
+                    raise ObjectPushError("an object", 1, "a session")
+            return super().push_messages(messages)
+
+    said: list[str] = []
+    transport = FlowerTransport(Losing({5: named("east")}), ["east"], said.append)
+    ((name, answer),) = transport.ask({"east": Message("train", {}, {"w": torch.ones(3)})})
+    assert name == "east"
+    assert answer == Fault("its message could not be sent") if lost == PUSHES else isinstance(answer, Message)
+    assert sum("lost on the way" in line for line in said) == lost
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize("ids", [[], [None, "1"]])
+def test_a_message_that_the_superlink_does_not_take_is_a_missing_answer(ids: list[Any]) -> None:
+    class Refusing(Grid):
+        def push_messages(self, messages: list[Any]) -> list[str]:
+            taken = super().push_messages(messages)
+            if message_of(messages[0].content).kind == "hello":  # type: ignore[union-attr]
+                return taken
+            return [key and taken[k] for k, key in enumerate(ids)]
+
+    transport = FlowerTransport(Refusing({5: named("east"), 7: named("south")}), ["east", "south"], [].append)
+    answers = dict(transport.ask(dict.fromkeys(transport.names, Message("train", {}, {"w": torch.ones(3)}))))
+    assert answers["east"] == Fault("its message could not be sent")
+    assert isinstance(answers["south"], Message) == bool(ids)
 
 
 def test_a_site_gives_up_a_message_of_which_no_further_piece_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ AT_LEAST = 600.0
 SLOWER = 10
 """An answer may take this many times the longest so far, and at least so many seconds."""
 HEARTBEAT = 10.0
+PUSHES = 5
+"""How often a message is sent whose pieces do not arrive."""
 STALLED = 90.0
 """Seconds without a further piece of a message, at most 5 MiB, after which a site gives it up."""
 APP = b"""[build-system]
@@ -149,15 +151,12 @@ class FlowerTransport:
 
     def _exchange(self, messages: Mapping[int, Message], limit: float) -> dict[int, Message | Fault]:
         """Send messages to nodes, and return their answers; a node that sends none within the limit has none."""
-        from flwr.app import Message as OnWire
-
         if not messages:
             return {}
         began = time.monotonic()
-        sent = [OnWire(records_of(m), dst_node_id=node, message_type="query") for node, m in messages.items()]
-        self.bytes_down += sum(message.nbytes for message in messages.values())
-        open_ids = dict(zip(self._grid.push_messages(sent), messages, strict=True))
-        answers: dict[int, Message | Fault] = {}
+        open_ids = self._pushed(messages)
+        lost = messages.keys() - open_ids.values()
+        answers: dict[int, Message | Fault] = {node: Fault("its message could not be sent") for node in lost}
         while open_ids and time.monotonic() - began < limit:
             for reply in self._grid.pull_messages(list(open_ids)):
                 node = open_ids.pop(reply.metadata.reply_to_message_id)
@@ -170,6 +169,27 @@ class FlowerTransport:
             if open_ids:
                 time.sleep(POLL)
         return answers
+
+    def _pushed(self, messages: Mapping[int, Message]) -> dict[str, int]:
+        """Send messages to nodes, and return the nodes by the ids that answers refer to; without those that were lost.
+
+        Flower gives up a message whose pieces do not arrive in time, as on a machine that is very busy. It is then sent
+        again, as another message.
+        """
+        from flwr.app import Message as OnWire
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
+
+        for _ in range(PUSHES):
+            sent = [OnWire(records_of(m), dst_node_id=node, message_type="query") for node, m in messages.items()]
+            try:
+                ids: list[str | None] = list(self._grid.push_messages(sent))
+            except ObjectPushError:
+                self._tell("a piece of a message was lost on the way to the SuperLink; sending it again")
+                continue
+            self.bytes_down += sum(message.nbytes for message in messages.values())
+            # No ids where a message is too large, and none in the place of one that the SuperLink does not take.
+            return {message: node for message, node in zip(ids, messages, strict=False) if message is not None}
+        return {}
 
 
 # ---- what lies below Flower's public API
