@@ -30,7 +30,7 @@ COMMANDS_BEGIN = "<!-- The commands begin: make claims writes them -->"
 COMMANDS_END = "<!-- The commands end -->"
 HELD, FAILED, CANNOT_TELL, UNTESTED = VERDICTS = ("held", "failed", "cannot tell", "untested")
 DECIDED = {"yes": HELD, "no": FAILED}
-HEAD = ("", "claim", "printed in", "studies, margins", "ours", "verdict")
+HEAD = ("claim", "printed in", "studies, margins", "ours", "verdict")
 KINDS = ("trend", "levels", "deviations", "seeds", "printed")
 """Kinds of evidence; each names its file."""
 ENTRIES: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "studies.yaml").read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ class Finding:
 def table() -> str:
     """Return the table of claims as Markdown, with a sentence that counts the verdicts."""
     claims = yaml.safe_load((FOLDER / "claims.yaml").read_text(encoding="utf-8"))
-    rows = [row(number, claim) for number, claim in enumerate(claims, 1)]
+    rows = [row(claim) for claim in claims]
     counts = Counter(cells[-1].partition(":")[0].strip("*") for cells in rows)
     counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     lines = [f"Of {len(rows)} claims: {counted}.", "", line(HEAD), line(["---"] * len(HEAD)), *map(line, rows)]
@@ -71,7 +71,7 @@ def commands() -> str:
     return "\n".join([line(["command"]), line(["---"]), *map(line, rows)]) + "\n"
 
 
-def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
+def row(claim: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of a claim."""
     findings = [finding(evidence) for evidence in claim.get("evidence", ())]
     verdict = f"**{judged(findings, claim.get('each', False))}**"
@@ -82,7 +82,7 @@ def row(number: int, claim: Mapping[str, Any]) -> tuple[str, ...]:
         numbers = numbers.replace(f" ({words})", mark)
     told = [*dict.fromkeys(STUDIES[file] for file in files(claim)), *([claim["note"]] if "note" in claim else [])]
     source = f"{claim['paper']}, {claim['printed']}"
-    return str(number), claim["claim"], source, ", ".join(told) or "–", numbers, verdict
+    return claim["claim"], source, ", ".join(told) or "–", numbers, verdict
 
 
 def files(claim: Mapping[str, Any]) -> list[str]:
