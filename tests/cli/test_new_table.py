@@ -199,19 +199,20 @@ def test_masks_lie_beside_their_images() -> None:
 
 
 def test_a_folder_of_dicom_gets_pseudonyms_and_the_labels_of_a_table(capsys: Told) -> None:
+    """Pseudonyms are hexadecimal, and by chance hold any few digits."""
     for k in range(24):
         device = {"ManufacturerModelName": ("One", "Two")[k % 2], "SOPInstanceUID": f"1.2.{k}"}
-        altered("MR_small.dcm", Path("pacs", f"P{k}", "IM1"), PatientID=f"007{k}", **device)
+        altered("MR_small.dcm", Path("pacs", f"P{k}", "IM1"), PatientID=f"MRN{k}", **device)
     assert cli.main(["new", "x", "--table", "pacs", "--yes"]) == 2
     assert "no folder names a class, and no header does; give --labels CSV" in capsys.readouterr().err
     assert not Path("x").exists()
-    rows = "".join(f"007{k},{('clear', 'tumour')[k // 2 % 2]}\n" for k in range(24))
+    rows = "".join(f"MRN{k},{('clear', 'tumour')[k // 2 % 2]}\n" for k in range(24))
     Path("labels.csv").write_text(f"patient,label\n{rows}")
     made = new("x", "pacs", "--labels", "labels.csv")
     assert made["dataset"]["classes"] == ["clear", "tumour"]
     assert {*made["partition"]["internal"], *made["partition"]["external"]} == {"One", "Two"}
     table = pd.read_csv("x/images.csv")
-    assert table["patient"].nunique() == 24 and not table["patient"].str.contains("007").any()
+    assert table["patient"].nunique() == 24 and not table["patient"].str.contains("MRN").any()
 
 
 @pytest.mark.parametrize(

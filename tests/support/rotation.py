@@ -9,6 +9,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 ALL = os.environ.get("TESTS") != "day"
+TODAY = int(os.environ.setdefault("TESTS_DAY", str(date.today().toordinal())))
+"""The day of all processes of one call, which may end on another day than it began."""
 
 
 def of_day(cases: Iterable[T], days: int) -> list[T]:
@@ -17,4 +19,4 @@ def of_day(cases: Iterable[T], days: int) -> list[T]:
     `days` is no multiple of a week, which would give Mondays always the same ones.
     """
     assert days % 7
-    return list(cases) if ALL else list(cases)[date.today().toordinal() % days :: days]
+    return list(cases) if ALL else list(cases)[TODAY % days :: days]
