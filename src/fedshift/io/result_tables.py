@@ -77,6 +77,9 @@ SUMMARISED = (
         text=("rule", "positive"),
     ),
     ResultTable(
+        "conformal", "analysis.conformal", (*IDS, "role", "site", "class"), "Prediction sets", text=("class", "verdict")
+    ),
+    ResultTable(
         "comparisons",
         "analysis.comparisons",
         ("condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"),

@@ -1,4 +1,4 @@
-"""The analysis that a study declares before results are seen: primary comparison, hypotheses and threshold."""
+"""The analysis that a study declares before results are seen: comparison, hypotheses, threshold, prediction sets."""
 
 from __future__ import annotations
 
@@ -101,6 +101,34 @@ class Threshold(Frozen, allow_inf_nan=False):
     def label(self) -> str:
         """The rule in a few words: `specificity 0.9`, or `youden`."""
         return YOUDEN if self.youden else f"{self.rule} {self.level:g}"
+
+
+class Conformal(Frozen, allow_inf_nan=False):
+    """Prediction sets: as many classes as it takes to hold the right one with a declared probability at home.
+
+    Validation patients of the internal sites calibrate the sets, for each training and inference. At a site that took
+    no part nothing is promised, and the share of sets that hold the right class is measured.
+    """
+
+    alpha: float = Field(gt=0, lt=1, description="the share of sets that may miss the right class: 0.1 promises 90 %")
+    score: Literal["lac", "aps"] = Field(
+        "lac",
+        description="how strange a class is: lac, 1 - its probability, which gives the smallest sets; or, for three "
+        "classes and more, aps, the sum of its probability and of all larger ones",
+    )
+    unit: Literal["patient", "one"] = Field(
+        "patient",
+        description="what has a set: a patient with one class, by the mean probabilities of the images (patient), or "
+        "one image of each patient, drawn at random, for patients with images of several classes (one)",
+    )
+    sites: Literal["pooled", "own"] = Field(
+        "pooled",
+        description="whose validation patients calibrate an internal site: those of all internal sites together, or "
+        "its own; external sites always take those of all",
+    )
+    margin: float = Field(
+        0.05, ge=0, lt=1, description="how far below 1 - alpha the share may lie and still count as held"
+    )
 
 
 def _from_name(value: Any) -> Any:

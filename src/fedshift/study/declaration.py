@@ -17,7 +17,7 @@ from ..datasets import Scale
 from ..io.text import parsed, read_yaml
 from ..nn.norm_types import BATCH
 from ..tasks import CLASSIFICATION, Task
-from .analysis_plan import Hypothesis, Primary, ThresholdField
+from .analysis_plan import Conformal, Hypothesis, Primary, ThresholdField
 from .author import Author, SiteWords, Unit
 from .fields import (
     MANY,
@@ -155,6 +155,11 @@ class Study(Frozen):
         validate_default=True,
         description="how the threshold of an operating point is chosen, on validation samples of the internal sites",
     )
+    conformal: Conformal | None = Field(
+        None,
+        description="prediction sets that hold the right class with a declared probability at the internal sites, and "
+        "how often they do at each site; default: none",
+    )
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
     )
@@ -211,6 +216,15 @@ class Study(Frozen):
             raise UserError("positive", problem, did_you_mean(str(self.positive), classes))
         if not self.decision_range[0] < self.decision_range[1]:
             raise UserError("decision_range", "its first threshold is not below its second", "give [lowest, highest]")
+        return self
+
+    @model_validator(mode="after")
+    def _prediction_sets(self) -> Study:
+        if self.conformal and not self.task.has_probabilities:
+            problem = f"makes sets of classes, and {self.task.name} predicts masks, whose risk it cannot control"
+            raise UserError("conformal", problem, "leave it out")
+        if self.conformal and self.conformal.score == "aps" and len(self.dataset.classes) == 2:
+            raise UserError("conformal.score", "is aps, which is for three classes and more", "leave it out")
         return self
 
     def resampled(self, known: bool) -> str:

@@ -257,7 +257,11 @@ class Plan:
     @functools.cached_property
     def view(self) -> str:
         """A digest of the whole study, without comments: its tables and page are written again when it changes."""
-        return digest.of(self.study.model_dump(mode="json"))
+        declared = self.study.model_dump(mode="json")
+        # A key of null would change the digests of all studies without prediction sets.
+        if self.study.conformal is None:
+            del declared["conformal"]
+        return digest.of(declared)
 
 
 def _pairs(grid: Grid) -> Iterator[tuple[tuple[Algorithm, ...], str]]:
