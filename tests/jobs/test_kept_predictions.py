@@ -106,3 +106,19 @@ def table_with(table: pd.DataFrame, **attributes: object) -> pd.DataFrame:
     changed = table.copy()
     changed.attrs = {**table.attrs, **attributes}
     return changed
+
+
+def test_a_file_of_test_images_alone_does_not_serve_prediction_sets(watched: Watched) -> None:
+    table = read_table(watched.first)
+    attributes = table.attrs
+    table = table[table["split"] == "test"].reset_index(drop=True)
+    table.attrs = attributes
+    write_table(watched.first, table)
+    record(watched.first)
+    out = watched.paths.predictions(watched.run, "again")
+    job.predict(watched.paths.run(watched.run), SOURCE, watched.paths, out)
+    assert watched.anew == [], "other studies take it as it is"
+    out.unlink()
+    job.predict(watched.paths.run(watched.run), SOURCE, watched.paths, out, val=True)
+    assert watched.anew == ["source"]
+    assert set(read_table(out)["split"]) == {"test", "val"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fake_study
 import pandas as pd
 import pytest
 from predicting import EXTERNAL, INTERNAL, by_hand, images_of, predicted, state_of, trained, written
@@ -69,7 +70,26 @@ def test_inferences_that_use_labels_and_many_classes_predict_test_samples_alone(
     three = OwnImages(table=Path("images.csv"), size=8, classes=("a", "b", "c"))
     plan, paths = trained(tmp_path, dataset=three)
     (run,) = plan.runs
-    assert set(written(plan, paths, run, "source")["split"]) == {"test"}
+    alone = written(plan, paths, run, "source")
+    assert set(alone["split"]) == {"test"}
+    # prediction sets ask for both, and a file of test samples alone does not serve them
+    paths.predictions(run, "earlier").write_bytes((paths.root / "predictions.parquet").read_bytes())
+    both = written(plan, paths, run, "source", val=True)
+    pd.testing.assert_frame_equal(both[both["split"] == "test"], alone, check_exact=True)
+    assert set(both.query("split == 'val'")["site"]) == set(INTERNAL)
+
+
+def test_prediction_sets_of_many_classes_have_files_of_their_own(tmp_path: Path) -> None:
+    """Those of two classes hold validation samples anyway."""
+
+    def jobs(classes: str, **more: Any) -> list[str]:
+        dataset = OwnImages(table=Path("images.csv"), size=8, classes=tuple(classes))
+        plan = fake_study.plan(tmp_path, dataset=dataset, inferences=["source"], seeds=[0], **more)
+        return [*plan.prediction_jobs.values()]
+
+    sets = {"conformal": {"alpha": 0.1}}
+    assert jobs("ab") == jobs("ab", **sets) == jobs("abc") == ["source"] * 2
+    assert jobs("abc", **sets) == ["source-validation"] * 2
 
 
 def test_a_site_with_too_few_validation_samples_is_left_out(

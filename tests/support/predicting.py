@@ -71,10 +71,10 @@ def predicted(plan: Plan, paths: Paths, run: str, *names: str) -> pd.DataFrame:
     return table[table["split"] == "test"].drop(columns="split").reset_index(drop=True)
 
 
-def written(plan: Plan, paths: Paths, run: str, *names: str) -> pd.DataFrame:
+def written(plan: Plan, paths: Paths, run: str, *names: str, **options: Any) -> pd.DataFrame:
     """Return all that one job writes for some inferences of a run."""
     out = paths.root / "predictions.parquet"
-    predict(paths.run(run), {name: plan.inferences[name] for name in names}, paths, out)
+    predict(paths.run(run), {name: plan.inferences[name] for name in names}, paths, out, **options)
     return read_table(out)
 
 

@@ -14,6 +14,7 @@ from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
 from ..jobs.devices import one_gpu
 from ..planning.files import read_by
+from ..study.plan import VALIDATION
 from .group import Group, call, checked, heading, member, one_plan, plans
 
 
@@ -121,7 +122,8 @@ def predict(args: argparse.Namespace) -> None:
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")
     with checked(args, reads, [out], benchmark), one_gpu():
-        job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads)
+        val = args.inference.endswith(VALIDATION)
+        job(files.folder, sweeps[args.inference], Paths(), out, threads=args.threads, val=val)
 
 
 def add_reports(group: Group) -> None:

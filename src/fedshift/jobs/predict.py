@@ -138,7 +138,9 @@ def kept_predictions(files: RunFiles, wanted: Mapping[str, str]) -> dict[str, pd
     return {key: table.drop(columns="inference", errors="ignore") for key, table in found.items()}
 
 
-def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1) -> None:
+def predict(
+    folder: Path, inferences: Mapping[str, Inference], paths: Paths, out: Path, *, threads: int = 1, val: bool = False
+) -> None:
     """Write `out`: sample, site, role, split, label, and p0, p1, ... for the test images of all sites of a run.
 
     An internal site is predicted with the tensors that stayed there, or with its personal network, and an external site
@@ -150,9 +152,10 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns `count_...` hold
     what an inference has counted at a site, in all rows of its test images.
 
-    With two classes, rows whose `split` is val predict the validation images of internal sites, which choose the
-    threshold of an operating point. The inference begins anew for them, so that nothing passes from test images to
-    these. One that uses labels predicts test images only, since it may have been adapted to the validation images.
+    With two classes, and of more with `val`, rows whose `split` is val predict the validation images of internal
+    sites, which choose the threshold of an operating point and calibrate prediction sets. The inference begins anew for
+    them, so that nothing passes from test images to these. One that uses labels predicts test images only, since it may
+    have been adapted to the validation images.
 
     Raises UserError where the run is not there.
     """
@@ -162,11 +165,14 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
     files = RunFiles(folder)
     made_from = origins_of(run, inferences, paths)
     tables = kept_predictions(files, made_from)
+    if val:  # files of other studies may lack it
+        there = {name for name, table in tables.items() if (table["split"] == "val").any()}
+        tables = {name: tables[name] for name in tables if name in there or inferences[name].uses_labels}
     missing = {name: inference for name, inference in inferences.items() if name not in tables}
     if tables and missing:
         say(f"kept from earlier predictions: {', '.join(tables)}")
     if missing:
-        tables |= _made(run, folder, missing, paths, threads)
+        tables |= _made(run, folder, missing, paths, threads, val)
     several = len(inferences) > 1
     parts = [tables[name].assign(inference=name) if several else tables[name] for name in inferences]
     table = pd.concat(parts, ignore_index=True).astype({"label": np.int64})
@@ -175,7 +181,7 @@ def predict(folder: Path, inferences: Mapping[str, Inference], paths: Paths, out
 
 
 def _made(
-    run: Run, folder: Path, inferences: Mapping[str, Inference], paths: Paths, threads: int
+    run: Run, folder: Path, inferences: Mapping[str, Inference], paths: Paths, threads: int, val: bool
 ) -> dict[str, pd.DataFrame]:
     """Return the predictions of a run by inference, made anew."""
     import pandas as pd
@@ -187,8 +193,8 @@ def _made(
     if not tests:
         raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
     vals = images.by_site("val", run.partition.internal)
-    of_two = run.data.task.has_probabilities and len(run.data.dataset.classes) == 2
-    thresholds = {name: vals if of_two and not i.uses_labels else {} for name, i in inferences.items()}
+    needed = run.data.task.has_probabilities and (val or len(run.data.dataset.classes) == 2)
+    thresholds = {name: vals if needed and not i.uses_labels else {} for name, i in inferences.items()}
     total = sum(len(rows) for part in thresholds.values() for rows in (*tests.values(), *part.values()))
     with Progress(f"predict {folder.name}", total, "images") as bar:
         made = {}

@@ -30,6 +30,8 @@ OF_TWO_CLASSES = ("calibration", "roc")
 """Figures that every page of a study with two classes has, after those that the study names."""
 MOST = 20_000
 """The most runs that a study may have."""
+VALIDATION = "-validation"
+"""End of the id of a job that also predicts validation images of more than two classes, for prediction sets."""
 
 
 class Plan:
@@ -181,6 +183,9 @@ class Plan:
         name = inferences[0]
         if len(inferences) > 1:
             name = f"{len(inferences)}-inferences-{digest.of(sorted(inferences), 8)}"
+        # Files of studies without prediction sets hold test images alone.
+        if self.study.conformal and not self.study.two_classes:
+            name += VALIDATION
         self.sweeps[name] = tuple(inferences)
         return name
 
