@@ -158,8 +158,9 @@ schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algo
 reproduce: $(STAMP) ## repeat a reproduction from the archives in FEDSHIFT_TEST_DATA: make reproduce STUDY=fedtan-fig6
 	@$(BIN)/python docs/reproduce.py "$(STUDY)" --cores $(CORES)
 
-claims: $(STAMP)  ## write the table of the papers' claims into docs/reproductions.md
+claims: $(STAMP)  ## write the table of the papers' claims into docs/reproductions.md, and docs/leaderboard.md
 	@$(BIN)/python docs/claims.py
+	$(BIN)/python docs/leaderboard.py
 
 gallery: $(STAMP) ## put the page of a study into the documentation: make gallery STUDY=demo
 	@$(BIN)/python docs/gallery.py "$(STUDY)" "$(PAGE)"
