@@ -112,7 +112,7 @@ def test_short_streams_and_unknown_patients_are_named(tmp_path: Path, monkeypatc
     """24 validation images a site are one batch of 32, or six of 4; the network alone asks for no batch."""
     inferences: list[Any] = ["source", "tsmobn", {"name": "tsmobn", "batch_size": 4}]
     found = section(made(tmp_path, monkeypatch, inferences=inferences), known=False)
-    assert "TsmoBN (batch_size 32): some site has fewer than 5 batches of validation images." in said(found)
+    assert "TsmoBN (batch_size 32): some site has fewer than 5 batches of validation images," in said(found)
     assert "No patient is known: each image counts as if it were a patient of its own" in said(found)
 
 

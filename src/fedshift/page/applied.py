@@ -26,7 +26,7 @@ from ..jobs.image_files import LOOKS, looks
 from ..jobs.raw_images import LARGE, WHOLE_SLIDES
 from ..jobs.run_images import RunImages
 from ..metrics import Metric
-from ..study.plan import inference_id
+from ..study.plan import VALIDATION, inference_id
 from ..study.published import BASELINE
 from .history import Trained, facts
 from .html import (
@@ -312,7 +312,7 @@ def _predicted(files: RunFiles, inference: str) -> pd.DataFrame | None:
             table = read_table(file)
             if "inference" in table:  # a file of several
                 table = table[table["inference"] == inference]
-            elif file != files.predictions(inference):
+            elif file not in (files.predictions(inference), files.predictions(inference + VALIDATION)):
                 continue
             if len(table):
                 return table
