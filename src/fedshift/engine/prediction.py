@@ -210,14 +210,11 @@ def federation_answer(
     """Return the mean of all that internal sites answer to an inference, (n,), by their weights, which sum to 1.
 
     `ask` returns the answers of all sites, given the mean of their earlier ones. They are asked once, or once for each
-    batch-norm layer (`Inference.asks_by_layer`). Raises UserError where there is no such layer to ask for.
+    batch-norm layer (`Inference.asks_by_layer`); of a network without one there is nothing to ask.
     """
     known = mean_answer(ask(None), weights)
     if not inference.asks_by_layer:
         return known
-    if not len(known):
-        problem = "asks for statistics of batch norm, and the network has no such layer"
-        raise UserError(f"inference {inference.name}", problem, "give this network its own inferences")
     while len(further := mean_answer(ask(known), weights)):
         known = torch.cat([known, further])
     return known

@@ -39,6 +39,7 @@ class Recomputed(Inference):
     on the batches.) The price is one pass without gradients for each of the L layers, which ends at the layer: about
     L / 2 whole passes, or L / 6 epochs of training. Each site sends 2 floats a channel in L messages, and receives as
     many, once; the column `asked` of collapse.csv counts them. A layer that is used twice has statistics of each use.
+    Without batch norm it is `source`.
     """
 
     adapts = False
