@@ -8,36 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from normed import normed
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedshift import Federation, Training
 from fedshift.contract.algorithms import learns
-from fedshift.contract.fixtures import clients, differing, network
+from fedshift.contract.fixtures import clients, differing
 from fedshift.core.registry import build
 from fedshift.models import initialise
 from fedshift.nn.bn_policy import POLICIES
 from fedshift.nn.mixture import Mixture
-from fedshift.nn.norms import ImageLayerNorm
 
 Array = NDArray[np.float64]
 SETTINGS = {"rounds": 2, "batch_size": 8, "lr": 0.02, "select": "last"}
-MAKES: dict[str, Any] = {
-    "batch": nn.BatchNorm2d,
-    "group": lambda channels: nn.GroupNorm(2, channels),
-    "layer": ImageLayerNorm,
-    "instance": lambda channels: nn.InstanceNorm2d(channels, affine=True),
-    "plain": nn.InstanceNorm2d,
-    "mixture": Mixture,
-}
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fedadam", "ditto", "moon")
-
-
-def normed(norm: str) -> nn.Module:
-    """Return the network of the contract with another norm."""
-    model: Any = network("no norm")
-    model[1], model[4] = MAKES[norm](4).double(), MAKES[norm](6).double()
-    return model
 
 
 def trained(norm: str, bn: str, algorithm: Any = "fedavg", norms: Any = "all", **training: Any) -> Federation:

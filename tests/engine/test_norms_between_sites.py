@@ -9,28 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from in_memory import InMemory, difference
-from torch import nn
+from normed import normed
 
 from fedshift import Federation
-from fedshift.contract.fixtures import clients, network
+from fedshift.contract.fixtures import clients
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.specification import Specification
 from fedshift.nn.bn_policy import POLICIES
-from fedshift.nn.mixture import Mixture
-from fedshift.nn.norms import ImageLayerNorm
-from fedshift.nn.standardised import StandardisedConv2d
 
 SETTINGS = {"rounds": 2, "batch_size": 6, "lr": 0.02, "select": "last"}
-LAYERS: dict[str, Any] = {
-    "batch": nn.BatchNorm2d,
-    "group": lambda channels: nn.GroupNorm(2, channels),
-    "layer": ImageLayerNorm,
-    "instance": lambda channels: nn.InstanceNorm2d(channels, affine=True),
-    "mixture": Mixture,
-    "weight": lambda channels: nn.Identity(),
-}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{
         f"{algorithm}-{norm}-{bn}": (norm, {"algorithm": algorithm, "bn": bn, "norms": "all"})
@@ -49,22 +37,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def built(norm: str) -> nn.Module:
-    model: Any = network("no norm")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model[1], model[4] = LAYERS[norm](4).double(), LAYERS[norm](6).double()
-        if norm == "weight":
-            model[0], model[3] = StandardisedConv2d(model[0]).double(), StandardisedConv2d(model[3]).double()
-    return model
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_difference_from_the_simulation_is_0(case: str, tmp_path: Path) -> None:
     norm, settings = CASES[case]
     settings = {**settings, "training": SETTINGS | settings.get("training", {}), "seed": 3}
-    sites = InMemory(lambda: Specification.open(built(norm), **settings), clients(), tmp_path, kept=True)
+    sites = InMemory(lambda: Specification.open(normed(norm), **settings), clients(), tmp_path, kept=True)
     coordinator = Coordinator.open(sites.opened(), sites).run()
     assert not coordinator.missing
-    simulated = Federation(built(norm), clients(), **settings).run()
+    simulated = Federation(normed(norm), clients(), **settings).run()
     assert difference(simulated, sites, coordinator) == 0

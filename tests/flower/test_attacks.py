@@ -14,9 +14,6 @@ import torch
 from patience import PATIENCE
 from three_sites import SITES
 
-from fedshift.cli.parser import main
-from fedshift.io.paths import Paths
-
 pytestmark = pytest.mark.slow
 
 ATTACKER, ROUNDS = "north", 12
@@ -71,9 +68,7 @@ runpy.run_module("fedshift", run_name="__main__", alter_sys=True)
 """A server that asks each site twenty wrong things before the second round."""
 
 
-def test_a_site_that_answers_wrongly_in_each_round_costs_itself_alone(
-    towns: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_that_answers_wrongly_in_each_round_costs_itself_alone(towns: Any) -> None:
     town = towns(rounds=ROUNDS)
     server = town.serve()
     sites = {name: town.site(name) for name in SITES if name != ATTACKER}
@@ -84,9 +79,7 @@ def test_a_site_that_answers_wrongly_in_each_round_costs_itself_alone(
     assert {entry["site"] for entry in missing} == {ATTACKER}
     assert [entry["round"] for entry in missing if entry["kind"] == "train"] == [*range(1, ROUNDS + 1)]
     assert not any("Traceback" in town.said(folder) for folder in ("server", *sites))
-    (files,) = Paths(town.root / "server").every_run()
-    assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
-    assert "equal: difference 0" in capsys.readouterr().out
+    town.require_replay()
 
 
 def test_a_server_that_asks_wrong_things_is_refused_by_each_site_and_learns_nothing_else(towns: Any) -> None:

@@ -17,7 +17,6 @@ from patience import PATIENCE
 from three_sites import SITES
 
 from fedshift import study
-from fedshift.cli.parser import main
 from fedshift.core.errors import UserError
 from fedshift.flower import keys, processes, supernode
 from fedshift.hospitals.hospital import Hospital
@@ -90,9 +89,7 @@ def test_a_site_that_is_killed_is_missing_and_comes_back_after_75_seconds(towns:
     assert all(("south" in sites) == (number not in lost) for number, sites in took_part.items())
 
 
-def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_that_of_the_simulation(
-    towns: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_that_of_the_simulation(towns: Any) -> None:
     town = towns(rounds=20)
     server = town.serve()
     sites = {name: town.site(name) for name in SITES}
@@ -105,14 +102,10 @@ def test_a_site_that_is_killed_and_started_at_once_comes_back_and_the_run_is_tha
     missing = town.trained()[1]["missing"]
     assert {entry["site"] for entry in missing} == {"south"}
     assert max(entry["round"] for entry in missing) < 20, "it took part in the last round again"
-    (files,) = Paths(town.root / "server").every_run()
-    assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
-    assert "equal: difference 0" in capsys.readouterr().out
+    town.require_replay()
 
 
-def test_after_twenty_kills_of_sites_and_of_the_superlink_the_run_is_that_of_its_replay(
-    towns: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_twenty_kills_of_sites_and_of_the_superlink_the_run_is_that_of_its_replay(towns: Any) -> None:
     """A site is killed every 50 seconds, so that two are always there, and the SuperLink in between."""
     town = towns(rounds=90)
     server = town.serve()
@@ -134,9 +127,7 @@ def test_after_twenty_kills_of_sites_and_of_the_superlink_the_run_is_that_of_its
     assert not any("Traceback" in town.said(folder) for folder in ("server", *SITES))
     missing = town.trained()[1]["missing"]
     print(f"{len(missing)} missing answers in 90 rounds")
-    (files,) = Paths(town.root / "server").every_run()
-    assert main(["replay", str(files.folder), "--data", str(town.table())]) == 0, capsys.readouterr().out
-    assert "equal: difference 0" in capsys.readouterr().out
+    town.require_replay()
 
 
 def test_sites_that_never_come_are_named_and_a_second_site_of_a_name_is_turned_away(towns: Any) -> None:

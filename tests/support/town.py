@@ -102,6 +102,14 @@ class Town:
             train(run, Paths())
             return read_tensors(Paths().run_files(run.id).model)[0]
 
+    def require_replay(self) -> None:
+        """Replay the run of the server with the images of all sites; fails unless its tensors come out equal."""
+        (files,) = Paths(self.root / "server").every_run()
+        command = [sys.executable, *FEDSHIFT, "replay", str(files.folder), "--data", str(self.table())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "equal: difference 0" in done.stdout
+
     def trained(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """The tensors and the manifest that the server has written."""
         (files,) = Paths(self.root / "server").every_run()

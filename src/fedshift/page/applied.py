@@ -241,7 +241,7 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
             said += f"; on validation images at home its {by.replace('_', ' ')} was {chosen_by(best, by)}"
             said += "\N{NO-BREAK SPACE}%" if in_percent(by) else ""
         return Light(name, "unknown", said, "model")
-    return _light(name, applied, tested, "at home or here")
+    return _light(name, _balanced(applied, tested), "at home or here")
 
 
 def outside(applied: Applied, images: RunImages | None) -> Light | None:
@@ -259,19 +259,20 @@ def outside(applied: Applied, images: RunImages | None) -> Light | None:
         tested = _tested(applied, images, "external", BASELINE)
     if tested is None:
         return None
-    light = _light("Where it took no part, in its study", applied, tested, "there or here", how)
-    home = _tested(applied, images, "internal", BASELINE)
-    if light.status == "ok" and home is not None:
-        (_, metric, inside), (*_, there) = _balanced(applied, home), _balanced(applied, tested)
-        if there.high < inside.low:
+    there = _balanced(applied, tested)
+    light = _light("Where it took no part, in its study", there, "there or here", how)
+    home = _tested(applied, images, "internal", BASELINE) if light.status == "ok" else None
+    if home is not None:
+        _, metric, inside = _balanced(applied, home)
+        if there[2].high < inside.low:
             return replace(light, status="suspect", detail=f"{light.detail}; at home {level(inside.mean, metric)}")
     return light
 
 
-def _light(name: str, applied: Applied, tested: pd.DataFrame, where: str, how: str = "") -> Light:
-    """Return the balanced accuracy on tested images: a problem where it is not surely above that of a guess."""
-    new, metric, value = _balanced(applied, tested)
-    said = f"{metric.title.lower()} {level(value.mean, metric)}{how} on {len(tested):,} test images"
+def _light(name: str, balanced: tuple[NewClasses, Metric, Value], where: str, how: str = "") -> Light:
+    """Return what `_balanced` found as a light: a problem where it is not surely above the accuracy of a guess."""
+    new, metric, value = balanced
+    said = f"{metric.title.lower()} {level(value.mean, metric)}{how} on {len(new.table):,} test images"
     if math.isnan(value.low):
         return Light(name, "unknown", f"{said}, too few for an interval", "model")
     guess = 1 / len(new.classes)

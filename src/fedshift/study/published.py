@@ -42,8 +42,6 @@ CHOICES = {"bn": tuple(POLICIES), "role": ("internal", "external")}
 
 NAMES = ("held_out", "site")
 
-NORMS = "norms"
-
 PARTS = ("algorithm", "addon", "model", "training", "partition", "data")
 """First parts of the dotted path of a setting."""
 
@@ -98,12 +96,12 @@ def _value(key: str, value: Any, where: str) -> Any:
         if not isinstance(value, str):
             raise UserError(where, f"must be a name (got {value!r})", "put it in quotes")
         return value
-    if key == NORMS:
+    if key == "norms":
         return list(norm_types(value, where))
     part, _, rest = key.partition(".")
     if part not in PARTS or not rest:
         paths = [f"training.{name}" for name in Training.model_fields]
-        raise UserError(where, f"unknown key {key!r}", did_you_mean(key, [*PLUGINS, *CHOICES, *NAMES, NORMS, *paths]))
+        raise UserError(where, f"unknown key {key!r}", did_you_mean(key, [*PLUGINS, *CHOICES, *NAMES, "norms", *paths]))
     if part == "training":
         return _setting(Training.model_fields, rest, value, where)
     *_, kind, setting = key.split(".")
