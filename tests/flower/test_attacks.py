@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from patience import PATIENCE
 from three_sites import SITES
 
@@ -56,16 +55,20 @@ def ask(self, messages):
     if asked.kind == "train" and asked.about["round"] == 2:
         wrong = [(n, w) for n, w in (*wrong_about(asked), *wrong_tensors(asked)) if n not in HARMLESS]
         outcomes = []
-        for name, message in wrong[:: len(wrong) // 20]:
-            for site, told in honest(self, dict.fromkeys(messages, message)):
-                outcomes.append([name, site, told.reason if isinstance(told, Fault) else None])
+        for what, message in wrong[:: len(wrong) // 20]:
+            for site, told in honest(self, dict.fromkeys((name for name in messages if name != "east"), message)):
+                outcomes.append([what, site, told.reason if isinstance(told, Fault) else None])
         Path("outcomes.json").write_text(json.dumps(outcomes))
     yield from honest(self, messages)
 
 FlowerTransport.ask = ask
 runpy.run_module("fedshift", run_name="__main__", alter_sys=True)
 """
-"""A server that asks each site twenty wrong things before the second round."""
+"""A server that asks two of the sites twenty wrong things before the second round.
+
+Some make a site forget which tensors it was sent, so that the honest message behind them is refused, too. A server that
+does this to all sites at once ends its own study, with a line.
+"""
 
 
 def test_a_site_that_answers_wrongly_in_each_round_costs_itself_alone(towns: Any) -> None:
@@ -89,8 +92,9 @@ def test_a_server_that_asks_wrong_things_is_refused_by_each_site_and_learns_noth
     assert server.wait(2 * PATIENCE) == 0, town.said("server")
     assert [site.wait(PATIENCE) for site in sites] == [0, 0, 0]
     outcomes = json.loads((town.root / "server" / "outcomes.json").read_text(encoding="utf-8"))
-    assert len(outcomes) >= 20 * len(SITES)
+    assert len(outcomes) >= 20 * 2
     assert [outcome for outcome in outcomes if not outcome[2] or outcome[2].startswith("failed at")] == []
     assert not any("Traceback" in town.said(folder) for folder in ("server", *SITES))
-    real, expected = town.trained()[0], town.simulated()
-    assert all(torch.equal(real[name], expected[name]) for name in expected), "and the study ends as it would have"
+    missing = {(entry["site"], entry["round"]) for entry in town.trained()[1]["missing"]}
+    assert missing <= {("north", 2), ("south", 2)}
+    town.require_replay()
