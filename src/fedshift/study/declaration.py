@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
-from ..core.plugin import Frozen
+from ..core.plugin import MANY, Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
@@ -20,7 +20,6 @@ from ..tasks import CLASSIFICATION, Task
 from .analysis_plan import Conformal, Hypothesis, Primary, ThresholdField
 from .author import Author, SiteWords, Unit
 from .fields import (
-    MANY,
     AddonField,
     AlgorithmsField,
     BNName,

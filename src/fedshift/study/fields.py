@@ -15,6 +15,7 @@ from ..addons import Addon
 from ..algorithms import Algorithm
 from ..core import registry
 from ..core.errors import UserError
+from ..core.plugin import listed
 from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
@@ -208,18 +209,6 @@ def _checked_name(kind: str) -> tuple[Any, ...]:
     return AfterValidator(lambda name: registry.get(kind, name, "").name), LazySchema(lambda: _name_schema(kind))
 
 
-class _Single:
-    """The JSON schema of a list that may be written without brackets if it has one member."""
-
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        several = handler(core)
-        return {"anyOf": [several["items"], several]}
-
-
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else [value]
-
-
 AlgorithmField = Annotated[Algorithm, *_named("algorithm")]
 AlgorithmsField = Annotated[
     tuple[Algorithm, ...],
@@ -242,8 +231,6 @@ TaskField = Annotated[Task, *_named("task")]
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_checked_name("metric")]
 FigureName = Annotated[str, *_checked_name("figure")]
-MANY = (BeforeValidator(_listed), _Single())
-"""Validators of a list that may be written without brackets if it has one member."""
 BNName = Literal["aggregated", "local", "local_statistics", "local_affine"]
 assert set(get_args(BNName)) == set(POLICIES)
 
@@ -255,7 +242,7 @@ def _norms_schema() -> dict[str, Any]:
 
 NormsField = Annotated[
     tuple[str, ...],
-    BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else _listed(value), "")),
+    BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else listed(value), "")),
     LazySchema(_norms_schema),
 ]
 """Types of the norms that a BN policy is about: `all`, one type, or a list of types."""

@@ -29,12 +29,11 @@ from pydantic.fields import FieldInfo
 from ..algorithms import Algorithm, Training
 from ..core import registry
 from ..core.errors import UserError, UserErrors, did_you_mean
-from ..core.plugin import Frozen
+from ..core.plugin import MANY, Frozen
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
 from ..nn.bn_policy import POLICIES
 from ..nn.norm_types import norm_types
-from .fields import MANY
 
 PLUGINS = ("algorithm", "addon", "model", "inference")
 

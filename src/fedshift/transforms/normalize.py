@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
+from ..core.plugin import MANY
 from ._base import Transform
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ class Normalize(Transform):
     """Normalisation of each channel, (x - mean) / std, after scale_intensity, which maps grey levels to 0..1."""
 
     mask = "stays"
-    mean: tuple[float, ...] = Field(
+    mean: Annotated[tuple[float, ...], *MANY] = Field(
         (0.485, 0.456, 0.406), description="means of the channels, or one for all; default: ImageNet's"
     )
-    std: tuple[float, ...] = Field(
+    std: Annotated[tuple[float, ...], *MANY] = Field(
         (0.229, 0.224, 0.225), description="standard deviations of the channels, or one for all; default: ImageNet's"
     )
 
