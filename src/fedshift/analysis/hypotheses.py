@@ -41,14 +41,23 @@ class Scores(Protocol):
 
 
 class Side(NamedTuple):
-    """One side of a difference: the cells of a condition under an inference at the sites that count."""
+    """One side of a difference: the cells of a condition under an inference at the sites that count.
+
+    A condition with several partitions has the cells of all of them.
+    """
 
     cells: tuple[Cell, ...]
 
     @property
     def sites(self) -> str:
-        """The sites that count, with spaces between them."""
-        return " ".join(cell.site for cell in self.cells)
+        """The sites that count, each once, with spaces between them."""
+        return " ".join(dict.fromkeys(cell.site for cell in self.cells))
+
+    @property
+    def id(self) -> str:
+        """The id of the condition or, where it has several partitions, of its mean over them."""
+        ids = {cell.condition.id for cell in self.cells}
+        return ids.pop() if len(ids) == 1 else self.cells[0].condition.family
 
     def estimate(self, scores: Scores, metric: str) -> Estimate | None:
         """Return the mean over the sites; None where one of them has no score."""
@@ -70,7 +79,8 @@ def require(plan: Plan) -> None:
 def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
     """Return both sides of a hypothesis; None at mini scale where a side matches nothing.
 
-    Raises UserError where a side matches no condition, or several, or names a site at which it is not tested.
+    Conditions that differ in their partition alone, as where each site is left out in turn, are one side. Raises
+    UserError where a side matches no condition, or several, or names a site at which it is not tested.
     """
     hypothesis = plan.study.hypotheses[number]
     where = f"{plan.path}.hypotheses.{number}"
@@ -85,7 +95,7 @@ def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
                 raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
         if not cells and plan.scale == "mini":
             return None
-        arms = {cell.ids: cell for cell in cells}
+        arms = {(cell.condition.family, cell.networks or cell.inference): cell for cell in cells}
         if len(arms) != 1:
             titles = [cell.condition.title for cell in arms.values()]
             problem = f"matches {len(arms)} conditions" + "".join(f", {title}" for title in titles[:3])
@@ -101,11 +111,16 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
         if not chosen:
             raise UserError(where, f"is tested at no {sites} site", "compare it at sites where it is tested")
         return chosen
-    by_site = {cell.site: cell for cell in cells}
+    chosen = []
     for site in sites:
-        if site not in by_site:
-            raise UserError(where, f"is not tested at {site!r}", did_you_mean(site, by_site))
-    return [by_site[site] for site in sites]
+        there = [cell for cell in cells if cell.site == site]
+        if not there:
+            raise UserError(where, f"is not tested at {site!r}", did_you_mean(site, {cell.site for cell in cells}))
+        if len({cell.role for cell in there}) > 1:
+            problem = f"trains with {site!r} in some partitions, and without it in others"
+            raise UserError(where, problem, "name a partition by held_out, or all internal or external sites")
+        chosen += there
+    return chosen
 
 
 def rows(study: Estimates) -> Iterator[Row]:
@@ -133,11 +148,11 @@ def _fewer(plan: Plan) -> dict[int, None]:
 
 def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> dict[str, str]:
     """Return the columns that name the number of a hypothesis (see `results.numbers.Key`)."""
-    first, second = (side.cells[0] for side in both)
+    first, second = both
     return {
         **{"metric": plan.study.headline, "column": str(without), "group": str(number + 1)},
-        **{"condition_id": first.condition.id, "inference_id": first.inference},
-        **{"than_condition_id": second.condition.id, "than_inference_id": second.inference},
+        **{"condition_id": first.id, "inference_id": first.cells[0].inference},
+        **{"than_condition_id": second.id, "than_inference_id": second.cells[0].inference},
     }
 
 

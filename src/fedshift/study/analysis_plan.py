@@ -30,7 +30,8 @@ class Hypothesis(Frozen):
     """A claim about a difference of the headline metric, between two conditions or between two groups of sites.
 
     The difference is that of means over sites, `condition` minus `against`, and positive where `condition` is better,
-    also where a lower metric is better. Each side is one condition under one inference.
+    also where a lower metric is better. Each side is one condition under one inference; of several partitions, such as
+    those of `leave_one_out`, it is the mean.
     """
 
     claim: str = Field(min_length=1, description="the claim in a plain sentence, which the answer is yes or no to")
