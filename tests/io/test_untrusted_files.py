@@ -401,7 +401,16 @@ def test_ctrl_c_during_imports_is_one_line(tmp_path: Path, when: str) -> None:
         (tmp_path / "argparse.py").write_text(press)
         command = [sys.executable, "-m", "fedshift", "list", "algorithms"]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(cli.__file__).parents[2]}"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    # These tests may run in the background, where programs are started so that they ignore Ctrl-C.
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     said = "reading the results of all studies ...\n" if "another" in when else ""
     assert (done.returncode, done.stderr) == (130, f"{said}interrupted\n")
 

@@ -414,6 +414,9 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
     assert (said.word, said.tone) == ("A simple classifier is better", "plain")
     assert said.sentence.startswith(outside)
     assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
+    better = replace(told.judged, loss=Value(mean=-0.05, low=-0.1, high=0.0))
+    said = screen(found.findings, condition, better, HOSPITALS, beaten=outside)
+    assert said.sentence == f"{outside} From home to outside the network surely loses nothing."
     first = page.first_screen(StudyReport(found))
     assert first.screen.word == said.word
     assert "you may not conclude that a network is of use" in first.in_words[-1]

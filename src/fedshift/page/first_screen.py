@@ -63,9 +63,10 @@ def screen(
     told = Told(findings, condition, judged, nouns)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
     if beaten and judged.word is Word.HOLDS:
-        worst = points(max(judged.loss.high, 0), findings)
+        most = judged.loss.high
+        loss = f"loses at most {points(most, findings)}" if most > 0 else "surely loses nothing"
         word, tone = "A simple classifier is better", "plain"
-        sentence = f"{beaten} From home to outside the network loses at most {worst}."
+        sentence = f"{beaten} From home to outside the network {loss}."
     settle = ""
     if judged.word is Word.CANNOT_TELL:
         settle = first or _settle(findings, judged, nouns.units)
