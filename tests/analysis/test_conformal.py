@@ -361,8 +361,51 @@ def test_wrong_settings(declared: dict[str, Any], says: str) -> None:
         validated(Study, settings, "fake.yaml")
 
 
-def test_masks_have_no_sets() -> None:
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"alpha": 0.1, "score": "aps"}, "conformal.score: is aps, which is for three classes and more"),
+        ({"alpha": 0.1, "unit": "one"}, "conformal.unit: is one, and what masks miss is that of all images"),
+    ],
+)
+def test_wrong_settings_of_masks(declared: dict[str, Any], says: str) -> None:
     settings = {**fake_study.study().model_dump(mode="json"), "dataset": fake_study.Fake(), "task": "segmentation"}
-    settings |= {"metrics": ["dice"], "headline": "dice", "conformal": {"alpha": 0.1}}
-    with pytest.raises(UserError, match="conformal: makes sets of classes, and segmentation predicts masks"):
+    settings |= {"metrics": ["dice"], "headline": "dice", "conformal": declared}
+    with pytest.raises(UserError, match=says):
         validated(Study, settings, "fake.yaml")
+
+
+# ---- before a study runs
+
+
+@pytest.mark.parametrize(
+    ("patients", "declared", "said"),
+    [
+        (40, {"alpha": 0.1}, ""),  # 12 of 40 validate at each of two sites: 24
+        (40, {"alpha": 0.04}, ""),
+        (
+            *(40, {"alpha": 0.03}),
+            "conformal.alpha: 0.03 needs 33 validation patients, and there are 24: nothing can be promised; "
+            "give 0.04 or more, or val a larger share",
+        ),
+        (
+            *(40, {"alpha": 0.07, "sites": "own"}),
+            "conformal.alpha: 0.07 needs 14 validation patients at centre0, and there are 12: nothing can be promised; "
+            "give 0.08 or more, or val a larger share",
+        ),
+    ],
+)
+def test_too_few_patients_are_told_before_a_study_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patients: int, declared: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", patients)
+    partition = {"internal": fake_study.INTERNAL, "external": ["centre1"], "split": sets_study.SPLIT}
+    plan = fake_study.plan(tmp_path, conformal=declared, partition=partition)
+    (data,) = plan.data
+    assert "".join(c.unpromised(plan, data, fake_study.samples(plan), "patients")) == said
+
+
+@pytest.mark.parametrize(("alpha", "fewest"), [(0.2, 4), (0.1, 9), (0.05, 19), (0.02, 49), (0.01, 99)])
+def test_the_fewest_patients(alpha: float, fewest: int) -> None:
+    assert c.least(alpha) == fewest
+    assert c.rank(fewest, alpha) == fewest and c.rank(fewest - 1, alpha) > fewest - 1

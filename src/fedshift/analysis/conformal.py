@@ -1,12 +1,15 @@
-"""Conformal prediction sets: promised at the internal sites, by their validation patients, and measured everywhere.
+"""Conformal prediction: promised at the internal sites, by their validation patients, and measured everywhere.
 
 Split conformal prediction (Vovk, Gammerman and Shafer 2005): the set of a new patient holds every class that is no
-stranger than a quantile of the validation patients. At a site that took no part the patients are not like these, and
-nothing is promised there. The numbers are those of conformal.csv.
+stranger than a quantile of the validation patients. Conformal risk control (Angelopoulos and others, ICLR 2024): the
+mask of a structure holds every pixel that reaches the largest threshold at which little of the structure is missed. At
+a site that took no part the patients are not like these, and nothing is promised there. The numbers are those of
+conformal.csv.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +21,10 @@ from scipy.special import betaincinv
 
 from ..core.rng import stream
 from ..study.analysis_plan import Conformal
+from ..study.plan import Plan
 from ..study.run import Run
+from ..tasks._histograms import THRESHOLDS
+from ..tasks.segmentation import Segmentation
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Group
@@ -29,9 +35,13 @@ MEASURES = ("coverage", "size", "decided", "several", "none")
 """Means over patients: the share of sets with the right class, their size, and the shares with 1, more and no class."""
 COLUMNS = [*IDS, *CONDITION, "role", "site", "class", *INFERENCE, "calibrated", "batches", "quantile", "patients"]
 COLUMNS += ["seeds", *MEASURES, *Bounds._fields, "verdict"]
+OF_MASKS = ["size_low", "size_high", "without"]
+"""Further columns of masks: the interval of the size, and the number of patients without the structure."""
 HELD, BROKEN, OPEN = "held", "broken", "cannot tell"
 UNPREDICTED, SEVERAL, TOO_FEW = "not predicted", "several classes", "no promise possible"
 """Why there is no number: no prediction of a validation image, a patient with images of two classes, too few units."""
+Place = tuple[str, str, str]
+"""Role, site, and the structure or `*`."""
 TOLERANCE = 1e-12
 """Two ways to add the same probabilities may differ by less."""
 
@@ -72,6 +82,26 @@ def quantile(scores: np.ndarray, alpha: float) -> float:
     return float(np.sort(scores)[k - 1]) if k > 0 else -math.inf
 
 
+def controlled(losses: np.ndarray, thresholds: np.ndarray, alpha: float) -> float:
+    """Return the largest threshold at which a new patient loses alpha or less in the mean over calibrations.
+
+    That is the theorem of Angelopoulos and others (ICLR 2024): (n mean + 1) / (n + 1) is alpha or less. Where no
+    threshold is that low, it is minus infinity, whose mask is the whole image.
+
+    Parameters
+    ----------
+    losses : those of the units of calibration (n, thresholds), from 0 to 1, which do not fall with the threshold
+    thresholds : in rising order (thresholds,)
+    """
+    kept = losses.sum(0) + 1 <= alpha * (len(losses) + 1) + TOLERANCE
+    return float(thresholds[kept].max(initial=-math.inf))
+
+
+def least(alpha: float) -> int:
+    """Return the fewest units of calibration with which alpha promises anything: 1 / alpha - 1, rounded up."""
+    return math.ceil(1 / alpha - 1 - 1e-9)
+
+
 def likely(n: int, alpha: float) -> tuple[float, float]:
     """Return the coverage that 5 % of calibrations with n units stay below, and that which 95 % stay below.
 
@@ -93,6 +123,61 @@ class Units(NamedTuple):
         """Return how strange the own class of each is, (n,)."""
         return SCORES[name](self.p)[np.arange(len(self.label)), self.label]
 
+    @property
+    def mixed(self) -> bool:
+        """Whether there is a patient with images of several classes."""
+        return bool((self.label < 0).any())
+
+    @staticmethod
+    def calibrated(chosen: Sequence[Any], declared: Conformal) -> tuple[int, float]:
+        """Return how many units calibrate, and the score up to which a class belongs to a set."""
+        scores = np.concatenate([[], *(one.score(declared.score) for one in chosen)])
+        return len(scores), quantile(scores, declared.alpha)
+
+    def measured(self, threshold: float, declared: Conformal) -> Sets:
+        """Return the sets of these units."""
+        return measured(declared.score, self, threshold)
+
+
+class Structure(NamedTuple):
+    """The pixels of a structure that the mask of each THRESHOLD holds, and all that it holds, (n, thresholds).
+
+    Pixels are added up over the images of a patient. Of a patient without the structure nothing can be missed: these
+    are left out, since they would dilute what others miss. `patient` (n,) are the numbers of the others.
+    """
+
+    held: np.ndarray
+    region: np.ndarray
+    patient: np.ndarray
+
+    @property
+    def mixed(self) -> bool:
+        """False: a patient without the structure has no class that others lack."""
+        return False
+
+    @classmethod
+    def of_images(cls, counts: np.ndarray, patient: np.ndarray) -> Structure:
+        """Return the patients from histograms of images (n, 2, thresholds), with the number of each image's patient."""
+        numbers, images = np.unique(patient, return_inverse=True)
+        sums = np.zeros((len(numbers), *counts.shape[1:]))
+        np.add.at(sums, images, counts)
+        held, others = np.moveaxis(sums[..., ::-1].cumsum(-1)[..., ::-1], 1, 0)
+        there = held[:, 0] > 0
+        return cls(held[there], (held + others)[there], numbers[there])
+
+    @staticmethod
+    def calibrated(chosen: Sequence[Any], declared: Conformal) -> tuple[int, float]:
+        """Return how many patients calibrate, and the threshold of a mask."""
+        losses = np.concatenate([np.empty((0, len(THRESHOLDS))), *(1 - one.held / one.held[:, :1] for one in chosen)])
+        return len(losses), controlled(losses, THRESHOLDS, declared.alpha)
+
+    def measured(self, threshold: float, declared: Conformal) -> Sets:
+        """Return the share of the structure that each mask holds as coverage, and its size over the true one."""
+        at = np.searchsorted(THRESHOLDS, threshold)
+        of_masks = np.full((len(self.patient), len(MEASURES)), math.nan)
+        of_masks[:, :2] = np.stack([self.held[:, at], self.region[:, at]], 1) / self.held[:, :1]
+        return Sets(of_masks, np.zeros(len(of_masks), dtype=int), self.patient)
+
 
 def mean_of_images(images: Units, *_: str) -> Units:
     """Return the patients with the mean probabilities of their images, and the class -1 where images have several."""
@@ -110,12 +195,13 @@ def one_image(images: Units, *key: str) -> Units:
     return Units(*(values[rows] for values in images))
 
 
+NOTHING = Structure(*(np.empty((0, len(THRESHOLDS))),) * 2, np.empty(0, dtype=int))
 UNITS: dict[str, Callable[..., Units]] = {"patient": mean_of_images, "one": one_image}
 """What sets are made for, by the setting `unit`, from all images of a site, its role and its name."""
 
 
 class Sets(NamedTuple):
-    """MEASURES of the sets of some patients (n, 5), their classes (n,) and the numbers of the patients (n,)."""
+    """MEASURES of the sets, or masks, of some patients (n, 5), their classes (n,) and numbers of the patients (n,)."""
 
     measures: np.ndarray
     label: np.ndarray
@@ -155,91 +241,141 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
     `calibrated` is the number of validation patients, `batches` those of the internal site with fewest (0 where they do
     not matter), and `quantile` the score up to which a class belongs to a set, mean over trainings. Measures are means
     over trainings; the interval of the coverage is that of other shares (see `estimates`). The verdict is on all
-    classes, as the promise is; without a number it says why. The table is empty for a study without prediction sets.
+    classes, as the promise is; without a number it says why. The table is empty for a study without `conformal`.
+
+    Of masks, `class` is a structure, each with a promise of its own. Its `coverage` is the share that masks hold, in
+    the mean over patients, `size` the size of masks over the true one, and `quantile` the threshold of masks; columns
+    OF_MASKS follow.
     """
+    plan = names.plan
     rows: list[dict[str, Any]] = []
-    for condition in names.conditions.values() if names.plan.study.conformal else ():
+    for condition in names.conditions.values() if plan.study.conformal else ():
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             ids = {"condition_id": condition.id, "inference_id": key}
             rows += [ids | row for row in _rows(predicted, condition, key, patients)]
     if not rows:
         return pd.DataFrame(columns=COLUMNS)
+    columns = COLUMNS + OF_MASKS * plan.study.task.has_masks
     counts = dict.fromkeys(("calibrated", "batches", "patients", "seeds"), "int64")
-    return names.described(pd.DataFrame(rows)).reindex(columns=COLUMNS).astype(counts)
+    return names.described(pd.DataFrame(rows)).reindex(columns=columns).astype(counts)
+
+
+def promised(plan: Plan) -> Sequence[str]:
+    """Return what has a promise of its own: each structure of a mask, or all classes together."""
+    task = plan.study.task
+    return task.names(plan.study.dataset.classes) if isinstance(task, Segmentation) else [ALL]
+
+
+def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iterator[str]:
+    """Yield, before a study runs, why its alpha promises nothing with the validation patients of a dataset.
+
+    `samples` are those of the dataset with the id `data`, with the columns sample, site, label and patient; `units`
+    names patients. Of masks, patients may lack the structure, so that there are fewer than are told here.
+    """
+    declared = plan.study.conformal
+    if declared is None:
+        return
+    people = samples["patient"].astype(object).where(samples["patient"].notna(), samples["sample"])
+    found: list[tuple[int, str]] = []
+    for partition in dict.fromkeys(run.partition for run in plan.runs.values() if run.data.id == data):
+        rows = partition.divide(samples)[0]
+        val = rows[rows["split"] == "val"].merge(samples[["sample"]].assign(person=people), on="sample")
+        each = val.groupby("site")["person"].nunique().reindex(partition.internal, fill_value=0)
+        found += zip(each, each.index, strict=True) if declared.sites == "own" else [(each.sum(), "")]
+    fewest, site = min(found)
+    if fewest < least(declared.alpha):
+        where = f" at {site}" * bool(site)
+        remedy = f"give {math.ceil(100 / (fewest + 1)) / 100:g} or more, or val a larger share"
+        yield (
+            f"conformal.alpha: {declared.alpha:g} needs {least(declared.alpha):,} validation {units}{where}, and there "
+            f"are {fewest:,}: nothing can be promised; {remedy if fewest else 'give val a share'}"
+        )
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
     """Yield the rows of one condition and inference, from the seeds that all folds have."""
     study = predicted.plan.study
     assert study.conformal is not None
-    trainings: dict[int, list[dict[tuple[str, str], tuple[dict[str, Any], Sets]]]] = defaultdict(list)
+    trainings: dict[int, list[dict[Place, tuple[dict[str, Any], Sets]]]] = defaultdict(list)
     for run, parts in predicted.by_site(condition.runs.values(), key):
         trainings[run.seed].append(_training(predicted, run, key, parts, patients, study.conformal))
     folds = len(condition.runs) // len(condition.seeds)
     whole = {seed: each for seed, each in trainings.items() if len(each) == folds}
     tested = next(iter(whole.values()))[0] if whole else ()
-    for role, site in (place for place in condition.sites() if place in tested):
-        about = pd.DataFrame([fold[role, site][0] for each in whole.values() for fold in each])
-        row: dict[str, Any] = {"role": role, "site": site, "class": ALL, "seeds": len(whole)}
+    classes, scale = ((), "unit") if study.task.has_masks else (study.dataset.classes, "share")
+    for (role, site), what in itertools.product(condition.sites(), promised(predicted.plan)):
+        if (role, site, what) not in tested:
+            continue
+        trained = {seed: [fold[role, site, what] for fold in each] for seed, each in whole.items()}
+        about = pd.DataFrame([row for each in trained.values() for row, _ in each])
+        row: dict[str, Any] = {"role": role, "site": site, "class": what, "seeds": len(whole)}
         row |= {name: about[name].min() for name in ("calibrated", "batches", "patients")}
         row |= {"quantile": about["quantile"].mean(), "verdict": about["verdict"].max()}
         if row["verdict"]:
             yield row
             continue
         # A patient outside, whom the models of all folds meet, has a row for each of them.
-        parts_ = {seed: zip(*(fold[role, site][1] for fold in each), strict=True) for seed, each in whole.items()}
-        made = {seed: Sets(*map(np.concatenate, columns)) for seed, columns in parts_.items()}
-        for k, name in enumerate([ALL, *study.dataset.classes], -1):
+        sets_ = {seed: zip(*(one for _, one in each), strict=True) for seed, each in trained.items()}
+        made = {seed: Sets(*map(np.concatenate, columns)) for seed, columns in sets_.items()}
+        for k, name in enumerate([what, *classes], -1):
             of_class = {seed: one.of(k) if k >= 0 else one for seed, one in made.items()}
             if all(len(one.label) for one in of_class.values()):
-                found = _over_trainings(of_class, patients.group(site))
+                found = _over_trainings(of_class, patients.group(site), scale)
                 judged = "" if k >= 0 else verdict(found["low"], found["high"], study.conformal)
-                yield row | found | {"class": name, "verdict": judged}
+                without = row["patients"] - found["patients"]
+                yield row | found | {"class": name, "verdict": judged, "without": without}
 
 
-def _over_trainings(each: dict[int, Sets], group: Group) -> dict[str, Any]:
-    """Return MEASURES with the interval of the coverage, from the sets of each seed."""
-    means = np.mean([one.measures.mean(0) for one in each.values()], 0).tolist()
-    trainings = []
-    for seed, one in each.items():
-        covered, share = one.measures[:, 0], float(one.measures[:, 0].mean())
-        influence = (covered - share) / len(covered)
-        trainings.append(estimates.single(share, influence, one.patient, group, seed, "share"))
-    coverage = estimates.over_trainings(trainings)
-    found = dict(zip(MEASURES, means, strict=True)) | coverage.bounded((0.0, 1.0))._asdict()
-    return found | {"patients": coverage.patients}
+def _over_trainings(each: dict[int, Sets], group: Group, scale: str = "share") -> dict[str, Any]:
+    """Return MEASURES with the intervals of coverage and size, from the sets of each seed."""
+    found = dict(zip(MEASURES, np.mean([one.measures.mean(0) for one in each.values()], 0).tolist(), strict=True))
+    for column, (scale_, end, prefix) in enumerate(((scale, 1.0, ""), ("mean", math.inf, "size_"))):
+        trainings = []
+        for seed, one in each.items():
+            values = one.measures[:, column]
+            influence = (values - values.mean()) / len(values)
+            trainings.append(estimates.single(float(values.mean()), influence, one.patient, group, seed, scale_))
+        whole = estimates.over_trainings(trainings)
+        found |= {prefix + name: value for name, value in whole.bounded((0.0, end))._asdict().items()}
+    return found | {"patients": whole.patients}
 
 
 def _training(
     predicted: Predictions, run: Run, key: str, test: Sequence[Part], patients: Clusters, declared: Conformal
-) -> dict[tuple[str, str], tuple[dict[str, Any], Sets]]:
-    """Return by role and site what one training gives to the row, with the reason for no number, and its sets.
+) -> dict[Place, tuple[dict[str, Any], Sets]]:
+    """Return what one training gives to the row of each place, with the reason for no number, and its sets.
 
     The same inference that predicts the test images predicts those that calibrate.
     """
-
-    def units(part: Part) -> Units:
-        images = Units(part.label, part.probability, patients.of(part.samples, part.site))
-        return UNITS[declared.unit](images, part.role, part.site)
-
+    names, masks = promised(predicted.plan), predicted.plan.study.task.has_masks
+    read = predicted.histograms if masks else predicted.parts
     try:
-        val = predicted.parts(run, key, "val")
+        val, test = read(run, key, "val"), read(run, key)
     except Missing:
         val = []
+
+    def units(part: Part) -> Sequence[Units | Structure]:
+        people = patients.of(part.samples, part.site)
+        if not val:
+            return [NOTHING] * len(names)
+        if masks:
+            return [Structure.of_images(part.probability[:, k], people) for k in range(len(names))]
+        return [UNITS[declared.unit](Units(part.label, part.probability, people), part.role, part.site)]
+
     at_home = {part.site: units(part) for part in val}
-    mixed = any((one.label < 0).any() for one in at_home.values())
+    mixed = any(one.mixed for each in at_home.values() for one in each)
     how = predicted.plan.inferences[key]
     batches = -(-min((len(part.label) for part in val if how.batches_matter), default=0) // how.batch_size)
     made = {}
     for part in test:
         own = declared.sites == "own" and part.role == "internal"
-        chosen = [one for site, one in at_home.items() if site == part.site or not own]
-        scores = np.concatenate([[], *(one.score(declared.score) for one in chosen)])
-        threshold, there = quantile(scores, declared.alpha), units(part)
-        why = TOO_FEW if math.isinf(threshold) else ""
-        why = UNPREDICTED if not val else SEVERAL if mixed or (there.label < 0).any() else why
-        row: dict[str, Any] = {"calibrated": len(scores), "batches": batches, "patients": len(there.patient)}
-        row |= {"quantile": threshold if why in ("", TOO_FEW) else math.nan, "verdict": why}
-        made[part.role, part.site] = row, measured(declared.score, there, threshold)
+        about = {"batches": batches, "patients": len(np.unique(patients.of(part.samples, part.site)))}
+        for k, (name, there) in enumerate(zip(names, units(part), strict=True)):
+            chosen = [each[k] for site, each in at_home.items() if site == part.site or not own]
+            number, threshold = there.calibrated(chosen, declared)
+            why = TOO_FEW if math.isinf(threshold) else ""
+            why = UNPREDICTED if not val else SEVERAL if mixed or there.mixed else why
+            row = {"calibrated": number, "quantile": threshold if why in ("", TOO_FEW) else math.nan, "verdict": why}
+            made[part.role, part.site, name] = about | row, there.measured(threshold, declared)
     return made

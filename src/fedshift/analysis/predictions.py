@@ -19,6 +19,8 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
+from ..tasks._histograms import PLACES, THRESHOLDS
+from ..tasks.segmentation import Segmentation
 
 if TYPE_CHECKING:
     from .estimates import Group
@@ -73,7 +75,8 @@ class Part(NamedTuple):
     site, role : name of the site and its role in the partition
     samples : names of the samples (n,); the same object for all runs that predict these samples
     label : classes of the samples (n,)
-    probability : predicted probabilities (n, classes); of a task with masks, its numbers (n, columns), a row a patient
+    probability : predicted probabilities (n, classes); of a task with masks, its numbers (n, columns), a row a patient,
+        or histograms of an image (see `Predictions.histograms`)
     counted : what the inference counted at the site, by name
     """
 
@@ -151,6 +154,25 @@ class Predictions:
         path = self._path(run)
         table = self._checked(_read(path), path, run, inference, "test")
         return table.reindex(columns=[*NAMED, *self.columns(run), "mask"])
+
+    def histograms(self, run: Run, inference: str, split: str = "test") -> list[Part]:
+        """Return the predictions of masks by site, a row an image, with histograms in the place of numbers.
+
+        They are those of `tasks._histograms`, (n, structures, 2, thresholds). Raises Missing also for a file without
+        them, and UserError as `read`.
+        """
+        self._kept(run, inference, split)
+        path, task = self._path(run), self.plan.study.task
+        assert isinstance(task, Segmentation)
+        # Read again: the histograms of all runs may not fit into the memory.
+        table = self._checked(_read(path), path, run, inference, split)
+        columns = [f"{place}_{name}" for name in task.names(run.data.dataset.classes) for place in PLACES]
+        try:
+            stacked = np.array([[*table[column]] for column in columns], dtype=np.int64)
+            counts = stacked.reshape(len(columns) // 2, len(PLACES), len(table), len(THRESHOLDS)).transpose(2, 0, 1, 3)
+        except (KeyError, TypeError, ValueError):
+            raise Missing(path, "holds no histograms of the probabilities of structures") from None
+        return [part._replace(probability=counts[rows]) for rows, part in _divided(table, []).sites]
 
     def columns(self, run: Run) -> list[str]:
         """Return the names of the numbers that are kept of an image."""

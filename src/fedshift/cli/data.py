@@ -205,11 +205,12 @@ def inspected(plan: Plan) -> list[str]:
 
 def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
     """Return what the study can show with the patients of a dataset, before it runs."""
-    from ..analysis import power  # imports the statistics of SciPy
+    from ..analysis import conformal, power  # import the statistics of SciPy
 
     design = power.design(plan, samples, key)
     units = plural(plan.study.resampled(known=bool(samples["patient"].notna().any())))
-    return [*power.lines(design, units)] if design else []
+    warnings = [f"  warning: {text}" for text in conformal.unpromised(plan, key, samples, units)]
+    return [*(power.lines(design, units) if design else ()), *warnings]
 
 
 def unknown_sites(plan: Plan) -> Iterator[str]:

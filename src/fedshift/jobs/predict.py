@@ -21,7 +21,13 @@ from ..core.console import Progress, say
 from ..core.errors import UserError
 from ..core.registry import validated
 from ..data.samples import MappedSamples
-from ..engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities
+from ..engine.prediction import (
+    adapted_probabilities,
+    class_probabilities,
+    client_answer,
+    federation_answer,
+    probabilities,
+)
 from ..inferences import COUNT, Site
 from ..io import identity
 from ..io.arrays import read_tensors
@@ -37,6 +43,8 @@ from ..nn.blend import Blended, Outputs
 from ..nn.bn_policy import policy
 from ..nn.memory_format import channels_last
 from ..study.run import Run
+from ..tasks._histograms import PLACES, THRESHOLDS, histograms
+from ..tasks.segmentation import Segmentation
 from ..transforms import greys_after, shape_after
 from .accept import predict_code
 from .devices import take_device
@@ -59,34 +67,47 @@ class MaskReader:
     task : the task
     order : the stored rows of the site (n,) in the order in which they are predicted
     spacing : millimetres between rows and columns of each image (n, 2) in stored order; None if they are unknown
+    structures : the classes of each structure whose `histograms` are taken down, by its name
 
     One reader serves one site. Until the site is done it holds the mask of each image as a PNG file, since only then it
     is known which ones are kept: a kilobyte or two an image.
     """
 
-    def __init__(self, task: Task, order: np.ndarray, spacing: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        order: np.ndarray,
+        spacing: np.ndarray | None = None,
+        structures: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> None:
         self.task = task
         self.order = order
         self.spacing = spacing
+        self.structures = structures
+        shape = len(order), len(structures), len(PLACES), len(THRESHOLDS)
+        self._histograms = np.empty(shape, dtype=np.int32)
         # All files in one place, and where each one ends: see `engine.prediction.probabilities`.
         self._files = bytearray()
         self._ends = [0]
 
     def __call__(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the predictions of a batch (batch, columns); see `Task.predictions`."""
-        spacing = None
-        if self.spacing is not None:
-            start = len(self._ends) - 1
-            spacing = self.spacing[self.order[start : start + len(y)]]
+        start = len(self._ends) - 1
+        rows = self.order[start : start + len(y)]
+        spacing = None if self.spacing is None else self.spacing[rows]
+        if self.structures:
+            p = class_probabilities(logits, y).cpu().numpy()
+            self._histograms[rows] = histograms(p, y.cpu().numpy(), [*self.structures.values()])
         if self.task.has_masks:
             for mask in logits.argmax(1).cpu().numpy().astype(np.uint8):
                 self._files += encoded(mask)
                 self._ends.append(len(self._files))
         return self.task.predictions(logits, y, spacing=spacing)
 
-    def kept(self, predictions: np.ndarray) -> dict[str, list[bytes | None]]:
+    def kept(self, predictions: np.ndarray) -> dict[str, list[Any]]:
         """Return the column `mask` of a site, with None for images whose mask is not kept; nothing without masks.
 
+        Further columns hold the histograms of each structure, a list an image: `inside_disc` and `outside_disc`.
         `predictions` (n, columns) are those of all images in stored order.
         """
         if not self.task.has_masks:
@@ -96,7 +117,10 @@ class MaskReader:
         for row, (start, end) in zip(self.order.tolist(), itertools.pairwise(self._ends), strict=True):
             if row in wanted:
                 column[row] = bytes(self._files[start:end])
-        return {"mask": column}
+        sides = itertools.product(enumerate(self.structures), enumerate(PLACES))
+        return {"mask": column} | {
+            f"{place}_{name}": [*self._histograms[:, k, side]] for (k, name), (side, place) in sides
+        }
 
 
 ORIGINS = "origins"
@@ -152,10 +176,10 @@ def predict(
     `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns `count_...` hold
     what an inference has counted at a site, in all rows of its test images.
 
-    With two classes, and of more with `val`, rows whose `split` is val predict the validation images of internal
-    sites, which choose the threshold of an operating point and calibrate prediction sets. The inference begins anew for
-    them, so that nothing passes from test images to these. One that uses labels predicts test images only, since it may
-    have been adapted to the validation images.
+    With two classes, and of more and of masks with `val`, rows whose `split` is val predict the validation images of
+    internal sites, which choose the threshold of an operating point and calibrate prediction sets. The inference begins
+    anew for them, so that nothing passes from test images to these. One that uses labels predicts test images only,
+    since it may have been adapted to the validation images. Of masks, `val` also adds the histograms of `MaskReader`.
 
     Raises UserError where the run is not there.
     """
@@ -193,14 +217,14 @@ def _made(
     if not tests:
         raise UserError(paths.partition(run.partition_id), "has no test images of any site", "remove it, and run again")
     vals = images.by_site("val", run.partition.internal)
-    needed = run.data.task.has_probabilities and (val or len(run.data.dataset.classes) == 2)
+    needed = val or (run.data.task.has_probabilities and len(run.data.dataset.classes) == 2)
     thresholds = {name: vals if needed and not i.uses_labels else {} for name, i in inferences.items()}
     total = sum(len(rows) for part in thresholds.values() for rows in (*tests.values(), *part.values()))
     with Progress(f"predict {folder.name}", total, "images") as bar:
         made = {}
         for name, inference in inferences.items():
             run.partition.require_client(inference.client, name)
-            predicted = Predicted(name, inference, network, images, bar)
+            predicted = Predicted(name, inference, network, images, bar, val)
             frames = [predicted.test(site, rows, vals.get(site, rows[:0])) for site, rows in tests.items()]
             frames += [frame for site, rows in thresholds[name].items() for frame in predicted.validation(site, rows)]
             made[name] = pd.concat(frames, ignore_index=True)
@@ -208,9 +232,11 @@ def _made(
 
 
 class Predicted:
-    """The predictions of a run by one inference, site by site."""
+    """The predictions of a run by one inference, site by site; with the histograms of masks if they are `counted`."""
 
-    def __init__(self, name: str, inference: Inference, network: Network, images: RunImages, bar: Progress) -> None:
+    def __init__(
+        self, name: str, inference: Inference, network: Network, images: RunImages, bar: Progress, counted: bool = False
+    ) -> None:
         self.name = name
         self.inference = inference
         self.network = network
@@ -219,16 +245,24 @@ class Predicted:
         self.task = images.run.data.task
         self.deterministic = images.run.training.deterministic
         self.knowledge = site_knowledge(inference, network, images)
-        self.columns = self.task.columns(images.run.data.dataset.classes)
+        classes = images.run.data.dataset.classes
+        self.columns = self.task.columns(classes)
+        self.structures: dict[str, tuple[int, ...]] = {}
+        if counted and isinstance(self.task, Segmentation):
+            self.structures = dict(zip(self.task.names(classes), self.task.scored(len(classes)), strict=True))
 
     def _model(self, site: str) -> nn.Module:
         return self.network.at(self.inference.network_at(site), self.inference.external_bn)
+
+    def _reader(self, rows: pd.DataFrame) -> MaskReader:
+        order = self.inference.image_order(len(rows))
+        return MaskReader(self.task, order, self.images.spacing(rows), self.structures)
 
     def test(self, site: str, rows: pd.DataFrame, validation: pd.DataFrame) -> pd.DataFrame:
         """Return predictions of the test images of a site; an inference with labels may take `validation` images."""
         images, inference, device = self.images, self.inference, self.images.device
         model, test, place = self._model(site), images.samples(rows), self.knowledge(site)
-        reader = MaskReader(self.task, inference.image_order(len(test)), images.spacing(rows))
+        reader = self._reader(rows)
         seen: dict[str, np.ndarray] = {}
         if inference.uses_labels:
             val = images.samples(validation)
@@ -242,14 +276,14 @@ class Predicted:
     def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """Yield predictions of the validation images of a site; none where they are too few."""
         model, val, device = self._model(site), self.images.samples(rows), self.images.device
-        place, exact = self.knowledge(site), self.deterministic
+        place, reader, exact = self.knowledge(site), self._reader(rows), self.deterministic
         try:
-            p = probabilities(model, val, self.inference, device, self.bar, place, deterministic=exact)
+            p = probabilities(model, val, self.inference, device, self.bar, place, self.task, reader, exact)
         except UserError as error:
             # Too few images for statistics of the batch: the test images of the site are still scored.
             say(f"{self.name}: validation images of {site} are left out: {error.what}")
         else:
-            yield _table(rows, val, self.columns, p)
+            yield _table(rows, val, self.columns, p, **reader.kept(p))
 
 
 def site_knowledge(inference: Inference, network: Network, images: RunImages) -> Callable[[str], Site]:

@@ -107,11 +107,17 @@ class Threshold(Frozen, allow_inf_nan=False):
 class Conformal(Frozen, allow_inf_nan=False):
     """Prediction sets: as many classes as it takes to hold the right one with a declared probability at home.
 
-    Validation patients of the internal sites calibrate the sets, for each training and inference. At a site that took
-    no part nothing is promised, and the share of sets that hold the right class is measured.
+    Of masks, as many pixels as it takes to hold a declared share of each structure. Validation patients of the internal
+    sites calibrate the sets, for each training and inference. At a site that took no part nothing is promised, and
+    the share that sets or masks hold is measured.
     """
 
-    alpha: float = Field(gt=0, lt=1, description="the share of sets that may miss the right class: 0.1 promises 90 %")
+    alpha: float = Field(
+        gt=0,
+        lt=1,
+        description="the share of sets that may miss the right class: 0.1 promises 90 %; of masks, the share of a "
+        "structure that they may miss, in the mean over patients",
+    )
     score: Literal["lac", "aps"] = Field(
         "lac",
         description="how strange a class is: lac, 1 - its probability, which gives the smallest sets; or, for three "

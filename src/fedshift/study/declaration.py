@@ -156,8 +156,8 @@ class Study(Frozen):
     )
     conformal: Conformal | None = Field(
         None,
-        description="prediction sets that hold the right class with a declared probability at the internal sites, and "
-        "how often they do at each site; default: none",
+        description="prediction sets that hold the right class with a declared probability at the internal sites, or "
+        "masks that miss no more than a declared share of a structure there, and what each site has; default: none",
     )
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
@@ -219,11 +219,13 @@ class Study(Frozen):
 
     @model_validator(mode="after")
     def _prediction_sets(self) -> Study:
-        if self.conformal and not self.task.has_probabilities:
-            problem = f"makes sets of classes, and {self.task.name} predicts masks, whose risk it cannot control"
-            raise UserError("conformal", problem, "leave it out")
-        if self.conformal and self.conformal.score == "aps" and len(self.dataset.classes) == 2:
+        sets, masks = self.conformal, self.task.has_masks
+        if sets and sets.score == "aps" and (masks or len(self.dataset.classes) == 2):
             raise UserError("conformal.score", "is aps, which is for three classes and more", "leave it out")
+        if sets and sets.unit == "one" and masks:
+            raise UserError(
+                "conformal.unit", "is one, and what masks miss is that of all images of a patient", "leave it out"
+            )
         return self
 
     def resampled(self, known: bool) -> str:

@@ -31,7 +31,7 @@ OF_TWO_CLASSES = ("calibration", "roc")
 MOST = 20_000
 """The most runs that a study may have."""
 VALIDATION = "-validation"
-"""End of the id of a job that also predicts validation images of more than two classes, for prediction sets."""
+"""End of the id of a job that also predicts validation images of more than two classes or of masks, for `conformal`."""
 
 
 class Plan:
