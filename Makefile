@@ -126,6 +126,7 @@ bench: $(STAMP) ## measure speed and memory as ratios; writes benchmarks/results
 
 coverage: $(STAMP) ## simulate how often intervals and verdicts are right, and write the tables into docs/coverage.md
 	@$(BIN)/python benchmarks/simulated.py --write
+	@$(BIN)/python benchmarks/promises.py --write
 
 gpu: $(STAMP)    ## on a GPU: right numbers, speed over a bare loop, hours of studies; within 7 minutes (PART=..., MINUTES=...)
 	@$(BIN)/python benchmarks/gpu.py $(PART) --minutes $(or $(MINUTES),7)

@@ -461,20 +461,24 @@ def tables(studies: int) -> Iterator[str]:
     yield table(["holds up / loses; patients a site", "one of five outside loses 20 points"], cells)
 
 
+def printed(tables: Iterable[str], begin: str = "") -> None:
+    """Print tables as they are made; then write them into docs/coverage.md between `begin` and END, if it is given."""
+    made = []
+    for text in tables:
+        print(text, flush=True)
+        made.append(text)
+    if begin:
+        before, after = PAGE.read_text(encoding="utf-8").split(begin)
+        PAGE.write_text(f"{before}{begin}\n{chr(10).join(made)}\n{END}{after.split(END, 1)[1]}", encoding="utf-8")
+
+
 def main() -> None:
     """Print the tables, or write them into the documentation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=600, help="invented studies of each cell")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/coverage.md")
     chosen = parser.parse_args()
-    made = []
-    for text in tables(chosen.studies):
-        print(text, flush=True)
-        made.append(text)
-    if chosen.write:
-        page = PAGE.read_text(encoding="utf-8")
-        before, after = page.split(BEGIN)[0], page.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(made)}\n{END}{after}", encoding="utf-8")
+    printed(tables(chosen.studies), BEGIN if chosen.write else "")
 
 
 if __name__ == "__main__":
