@@ -175,7 +175,7 @@ def test_all_may_miss_and_none_may() -> None:
 def test_shares_of_sets() -> None:
     """Sizes 1, 2, 1, 3 and 0: mean 1.4, decided 0.4, several 0.4, none 0.2; the first three and the fourth cover."""
     p = np.array([[0.8, 0.1, 0.1], [0.5, 0.5, 0.0], [0.1, 0.8, 0.1], [0.6, 0.6, 0.6], [0.3, 0.3, 0.4]])
-    found = c.measured("lac", c.Units(np.array([0, 1, 1, 2, 2]), p, np.arange(5)), 0.5)
+    found = c.Units(np.array([0, 1, 1, 2, 2]), p, np.arange(5)).measured(0.5, Conformal(alpha=0.1))
     assert dict(zip(c.MEASURES, found.measures.mean(0), strict=True)) == close(
         {"coverage": 0.8, "size": 1.4, "decided": 0.4, "several": 0.4, "none": 0.2}
     )

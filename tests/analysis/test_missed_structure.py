@@ -54,7 +54,7 @@ def images(losses: np.ndarray, others: int = 0) -> np.ndarray:
 
 
 def calibrated(structure: c.Structure, alpha: float) -> tuple[int, float]:
-    return c.Structure.calibrated([structure], Conformal(alpha=alpha))
+    return structure.calibrated([structure], Conformal(alpha=alpha))
 
 
 def test_pixels_of_the_images_of_a_patient_are_added_up() -> None:
@@ -109,12 +109,14 @@ def test_the_promise_holds_over_calibrations_of_patients_alike() -> None:
 CHANGES: dict[str, Any] = {"conformal": {"alpha": 0.3}, "training": disc_study.STUDY["training"] | {"select": "last"}}
 
 
-def made(root: Path, change: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame.copy) -> StudyResults:
+def made(
+    root: Path, change: Callable[[pd.DataFrame], pd.DataFrame] = pd.DataFrame.copy, **further: Any
+) -> StudyResults:
     """The study of discs whose masks miss a share above the second of STEPS: 0.1 at home, and 0.9 at east.
 
     Two patients of north and two of south calibrate. One of the ten at east lacks the structure.
     """
-    plan, paths = disc_study.finished(root, **CHANGES)
+    plan, paths = disc_study.finished(root, **CHANGES | further)
     samples = read_table(next(paths.data_files(key).samples for key in plan.data))
     nobody = samples.loc[samples["site"] == "east", "patient"].iloc[0]
     lacks = set(samples.loc[(samples["site"] == "east") & (samples["patient"] == nobody), "sample"])
@@ -188,3 +190,12 @@ def test_why_there_is_no_number(tmp_path: Path, change: Callable[[pd.DataFrame],
     assert {site: row["patients"] for site, row in found.items()} == {"north": 3, "south": 3, "east": 10}
     said = conformal_section.section(results, Nouns.of(results.plan, True))
     assert said is not None and any(line.startswith("No masks for Source") for line in said.lines)
+
+
+def test_folds_test_each_patient_at_home_once(tmp_path: Path) -> None:
+    """Two folds of ten patients a site; outside, the models of both meet the same ten, of whom nine have the disc."""
+    partition = disc_study.STUDY["partition"] | {"split": {"folds": 2, "val": 0.2}}
+    found = rows(made(tmp_path, partition=partition, inferences=["source"]))
+    assert {site: row["patients"] for site, row in found.items()} == {"north": 10, "south": 10, "east": 9}
+    assert {site: row["without"] for site, row in found.items()} == {"north": 0, "south": 0, "east": 1}
+    assert found["east"]["coverage"] == close(0.1)

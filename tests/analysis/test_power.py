@@ -206,9 +206,12 @@ def test_check_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(tmp_path / name)
     samples.rename(columns={"sample": "path"}).to_csv(tmp_path / "t.csv", index=False)
     dataset = {"name": "own_images", "table": "t.csv", "classes": ["healthy", "sick"], "size": 8}
-    (tmp_path / "own.yaml").write_text(yaml.safe_dump(STUDY | {"dataset": dataset}), encoding="utf-8")
+    declared = STUDY | {"dataset": dataset, "conformal": {"alpha": 0.01}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(declared), encoding="utf-8")
     assert parser.main(["check", str(tmp_path / "own.yaml")]) == 0
     out = capsys.readouterr().out
+    few = "conformal.alpha: 0.01 needs 99 validation patients, and there are 0: nothing can be promised"
+    assert f"  warning: {few}; give val a share\n" in out
     assert "beforehand, with 30 test patients outside, 50 at home, and 3 trainings:" in out
     assert (
         "a loss of accuracy under " in out

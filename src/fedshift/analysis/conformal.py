@@ -123,20 +123,22 @@ class Units(NamedTuple):
         """Return how strange the own class of each is, (n,)."""
         return SCORES[name](self.p)[np.arange(len(self.label)), self.label]
 
-    @property
-    def mixed(self) -> bool:
-        """Whether there is a patient with images of several classes."""
-        return bool((self.label < 0).any())
+    def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
+        """Return how many units calibrate, and the score up to which a class belongs to a set of these units.
 
-    @staticmethod
-    def calibrated(chosen: Sequence[Any], declared: Conformal) -> tuple[int, float]:
-        """Return how many units calibrate, and the score up to which a class belongs to a set."""
-        scores = np.concatenate([[], *(one.score(declared.score) for one in chosen)])
-        return len(scores), quantile(scores, declared.alpha)
+        It is NaN where a patient has images of several classes.
+        """
+        scores = np.concatenate([[], *(one.score(declared.score) for one in home)])
+        mixed = any((one.label < 0).any() for one in (self, *home))
+        return len(scores), math.nan if mixed else quantile(scores, declared.alpha)
 
     def measured(self, threshold: float, declared: Conformal) -> Sets:
         """Return the sets of these units."""
-        return measured(declared.score, self, threshold)
+        made = sets(declared.score, self.p, threshold)
+        size = made.sum(1)
+        covered = made[np.arange(len(size)), self.label]
+        of_sets = np.stack([covered, size, size == 1, size > 1, size == 0], 1).astype(float)
+        return Sets(of_sets, self.label, self.patient)
 
 
 class Structure(NamedTuple):
@@ -150,11 +152,6 @@ class Structure(NamedTuple):
     region: np.ndarray
     patient: np.ndarray
 
-    @property
-    def mixed(self) -> bool:
-        """False: a patient without the structure has no class that others lack."""
-        return False
-
     @classmethod
     def of_images(cls, counts: np.ndarray, patient: np.ndarray) -> Structure:
         """Return the patients from histograms of images (n, 2, thresholds), with the number of each image's patient."""
@@ -165,10 +162,9 @@ class Structure(NamedTuple):
         there = held[:, 0] > 0
         return cls(held[there], (held + others)[there], numbers[there])
 
-    @staticmethod
-    def calibrated(chosen: Sequence[Any], declared: Conformal) -> tuple[int, float]:
+    def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
         """Return how many patients calibrate, and the threshold of a mask."""
-        losses = np.concatenate([np.empty((0, len(THRESHOLDS))), *(1 - one.held / one.held[:, :1] for one in chosen)])
+        losses = np.concatenate([np.empty((0, len(THRESHOLDS))), *(1 - one.held / one.held[:, :1] for one in home)])
         return len(losses), controlled(losses, THRESHOLDS, declared.alpha)
 
     def measured(self, threshold: float, declared: Conformal) -> Sets:
@@ -217,14 +213,6 @@ def sets(score: str, p: np.ndarray, threshold: float) -> np.ndarray:
     return SCORES[score](p) <= threshold + TOLERANCE
 
 
-def measured(score: str, units: Units, threshold: float) -> Sets:
-    """Return the sets of some patients."""
-    made = sets(score, units.p, threshold)
-    size = made.sum(1)
-    covered = made[np.arange(len(size)), units.label]
-    return Sets(np.stack([covered, size, size == 1, size > 1, size == 0], 1).astype(float), units.label, units.patient)
-
-
 def verdict(low: float, high: float, declared: Conformal) -> str:
     """Return whether the promise was held, from the interval of the coverage (NaN for none)."""
     if low >= 1 - declared.alpha - declared.margin:
@@ -261,10 +249,10 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
     return names.described(pd.DataFrame(rows)).reindex(columns=columns).astype(counts)
 
 
-def promised(plan: Plan) -> Sequence[str]:
+def promised(run: Run) -> Sequence[str]:
     """Return what has a promise of its own: each structure of a mask, or all classes together."""
-    task = plan.study.task
-    return task.names(plan.study.dataset.classes) if isinstance(task, Segmentation) else [ALL]
+    task = run.data.task
+    return task.names(run.data.dataset.classes) if isinstance(task, Segmentation) else [ALL]
 
 
 def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iterator[str]:
@@ -304,14 +292,15 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
     whole = {seed: each for seed, each in trainings.items() if len(each) == folds}
     tested = next(iter(whole.values()))[0] if whole else ()
     classes, scale = ((), "unit") if study.task.has_masks else (study.dataset.classes, "share")
-    for (role, site), what in itertools.product(condition.sites(), promised(predicted.plan)):
+    for (role, site), what in itertools.product(condition.sites(), promised(condition.run)):
         if (role, site, what) not in tested:
             continue
         trained = {seed: [fold[role, site, what] for fold in each] for seed, each in whole.items()}
         about = pd.DataFrame([row for each in trained.values() for row, _ in each])
         row: dict[str, Any] = {"role": role, "site": site, "class": what, "seeds": len(whole)}
-        row |= {name: about[name].min() for name in ("calibrated", "batches", "patients")}
+        row |= {name: about[name].min() for name in ("calibrated", "batches")}
         row |= {"quantile": about["quantile"].mean(), "verdict": about["verdict"].max()}
+        row["patients"] = len(np.unique(np.concatenate([*about["people"]])))
         if row["verdict"]:
             yield row
             continue
@@ -348,7 +337,7 @@ def _training(
 
     The same inference that predicts the test images predicts those that calibrate.
     """
-    names, masks = promised(predicted.plan), predicted.plan.study.task.has_masks
+    names, masks = promised(run), run.data.task.has_masks
     read = predicted.histograms if masks else predicted.parts
     try:
         val, test = read(run, key, "val"), read(run, key)
@@ -364,18 +353,18 @@ def _training(
         return [UNITS[declared.unit](Units(part.label, part.probability, people), part.role, part.site)]
 
     at_home = {part.site: units(part) for part in val}
-    mixed = any(one.mixed for each in at_home.values() for one in each)
     how = predicted.plan.inferences[key]
     batches = -(-min((len(part.label) for part in val if how.batches_matter), default=0) // how.batch_size)
     made = {}
     for part in test:
         own = declared.sites == "own" and part.role == "internal"
-        about = {"batches": batches, "patients": len(np.unique(patients.of(part.samples, part.site)))}
+        about = {"batches": batches, "people": patients.of(part.samples, part.site)}
         for k, (name, there) in enumerate(zip(names, units(part), strict=True)):
             chosen = [each[k] for site, each in at_home.items() if site == part.site or not own]
             number, threshold = there.calibrated(chosen, declared)
-            why = TOO_FEW if math.isinf(threshold) else ""
-            why = UNPREDICTED if not val else SEVERAL if mixed or there.mixed else why
-            row = {"calibrated": number, "quantile": threshold if why in ("", TOO_FEW) else math.nan, "verdict": why}
+            why = SEVERAL if math.isnan(threshold) else TOO_FEW if math.isinf(threshold) else ""
+            row = {"calibrated": number, "quantile": threshold, "verdict": why}
+            if not val:
+                row |= {"quantile": math.nan, "verdict": UNPREDICTED}
             made[part.role, part.site, name] = about | row, there.measured(threshold, declared)
     return made
