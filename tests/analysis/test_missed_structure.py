@@ -199,3 +199,25 @@ def test_folds_test_each_patient_at_home_once(tmp_path: Path) -> None:
     assert {site: row["patients"] for site, row in found.items()} == {"north": 10, "south": 10, "east": 9}
     assert {site: row["without"] for site, row in found.items()} == {"north": 0, "south": 0, "east": 1}
     assert found["east"]["coverage"] == close(0.1)
+
+
+def test_each_structure_has_a_threshold_of_its_own(tmp_path: Path) -> None:
+    """The whole image, as a structure of both classes, has a probability of 1 everywhere, and nothing of it is missed.
+
+    Discs are as they are predicted: alpha bounds the adjusted mean over the four patients that calibrate.
+    """
+    task = {"name": "segmentation", "structures": {"image": [0, 1], "disc": [1]}}
+    plan, paths = disc_study.finished(tmp_path, **CHANGES, task=task, inferences=["source"])
+    table = load(plan, paths).table("conformal").set_index(["site", "class"])
+    assert set(table.index) == {(site, name) for site in ("north", "south", "east") for name in ("image", "disc")}
+    whole = table.xs("image", level="class")
+    assert whole["quantile"].to_numpy() == close(np.full(3, THRESHOLDS[-1]))
+    assert (whole[["coverage", "size"]] == 1).all(axis=None)
+    (run,) = plan.runs.values()
+    val = read_table(predictions_of(plan, paths, run.id)).query("split == 'val'")
+    samples = read_table(paths.data_files(run.data.id).samples).set_index("sample")["patient"]
+    pixels = pd.DataFrame(np.stack([*val["inside_disc"]])).groupby(samples.reindex(val["sample"]).to_numpy()).sum()
+    missed = (pixels.cumsum(axis=1).shift(1, axis=1, fill_value=0)).div(pixels.sum(axis=1), axis=0)
+    allowed = THRESHOLDS[(missed.sum() + 1) / 5 <= 0.3]
+    assert len(missed) == 4
+    assert table.xs("disc", level="class")["quantile"].to_numpy() == close(np.full(3, allowed.max()))
