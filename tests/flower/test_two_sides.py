@@ -33,6 +33,7 @@ from fedshift.flower import keys, processes, superlink, wire
 from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital, leaves
+from fedshift.jobs.run_files import SUMS
 from fedshift.jobs.train import specification
 
 
@@ -308,10 +309,17 @@ def test_what_is_said_to_leave_is_what_leaves(root: Path) -> None:
 def test_a_site_that_keeps_its_rows_says_so(root: Path) -> None:
     with contextlib.chdir(root / "north"):
         side = hospital(root, "north", rows=False)
-        key = agreed.name_of(next(iter(study.load(Path("study.yaml"), "mini").runs.values())))
-        answer = side.answer(Message("rows", {"run": key, "since": 0, "round": 2}, {}))
+        plan = study.load(Path("study.yaml"), "mini")
+        (run,) = plan.runs.values()
+        said = "\n".join(leaves(side))
+        alone = Alone(side, agreed.name_of(run))
+        trained = Coordinator.open(specification(run, (3, 16, 16)), alone, digest=agreed.digest_of(run)).run()
+        about = {"since": 2, "round": 2, "digest": agreed.digest_of(run)}
+        answer = next(alone.ask({"north": Message("rows", about, {"received": trained.server.shared})}))[1]
+    assert SUMS in said
     assert isinstance(answer, Fault)
-    assert "may not leave this site" in answer.reason
+    # 10 patients, of whom two or three are for the test
+    assert "of fewer than 5 none leaves" in answer.reason
 
 
 def test_another_study_is_refused(root: Path) -> None:

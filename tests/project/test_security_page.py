@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedshift.hospitals.hospital import SENTENCE
+from fedshift.jobs.run_files import SUMS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Federations of real sites")[2]
@@ -33,3 +34,4 @@ def test_a_row_without_a_test_says_that_it_is_not_protected(row: list[str]) -> N
 def test_the_page_for_hospitals_says_what_each_site_is_told() -> None:
     page = (ROOT / "docs" / "federation.md").read_text(encoding="utf-8")
     assert SENTENCE in " ".join(page.split())
+    assert SUMS in page

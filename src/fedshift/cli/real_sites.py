@@ -32,7 +32,7 @@ def add(group: Group) -> None:
     command.add_argument("--data", required=True, type=Path, metavar="CSV", help="the site's own table of images")
     command.add_argument("--keys", type=Path, metavar="DIR", help="folder that the server's people gave to this site")
     command.add_argument("--server", metavar="HOST:PORT", help="address of the server; default: the one in --keys")
-    command.add_argument("--no-rows", action="store_true", help="let no rows of single images leave, without names too")
+    command.add_argument("--no-rows", action="store_true", help="send sums over groups of patients, no rows of images")
     command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
     command.add_argument("--restart", action="store_true", help="let runs that were begun here begin anew")
     command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
@@ -63,8 +63,12 @@ def serve(args: argparse.Namespace) -> None:
         missing = superlink.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
     for run in plan.runs:
         say(f"trained {run}")
-    if missing:
-        say(f"no page: the rows of {', '.join(missing)} are missing")
+    from ..analysis import summed
+
+    for level in summed.levels(plan, Paths()):
+        say(level.line)
+    if missing or not any(Paths().predictions(*both).exists() for both in plan.prediction_jobs.items()):
+        say(f"no page: the rows of {', '.join(missing or ['all sites'])} are missing")
         return
     from .steps import report
 

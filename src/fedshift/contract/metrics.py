@@ -42,6 +42,8 @@ def cases(cls: Kind) -> Iterator[Case]:
     for task in cls.tasks:
         yield Case(f"neither order nor repetition of samples makes a difference: {task}", partial(is_a_mean, cls, task))
         yield Case(f"its influence is how it changes with a sample: {task}", partial(knows_influence, cls, task))
+    if cls.decides:
+        yield Case("it reads the most probable class alone, as it says", partial(knows_decisions, cls))
     yield Case("it knows what is better", partial(knows_better, cls))
 
 
@@ -114,6 +116,14 @@ def knows_influence(cls: Kind, task: str) -> None:
     away = np.linalg.norm(said - found) / (np.linalg.norm(found) + 1e-12)
     words = "for one sample more or less the value changes by {:.3g} on average, and influence says {:.3g}"
     require(float(away) < LEAST_LIKE, words.format(np.abs(found).mean(), np.abs(said).mean()))
+
+
+def knows_decisions(cls: Kind) -> None:
+    """Check that the value stays where all probability goes to the most probable class."""
+    metric = made(cls)
+    label, probability = _drawn(cls.tasks[0])
+    value, other = (metric.value(label, p) for p in (probability, np.eye(2)[probability.argmax(1)]))
+    require(other == value, f"its value is {value}, and {other} from the most probable classes: see decides")
 
 
 def knows_better(cls: Kind) -> None:

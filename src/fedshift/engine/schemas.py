@@ -111,6 +111,7 @@ class Joined(Closed):
     threads: Few
     class_counts: Annotated[list[Count], Field(min_length=1, max_length=10_000)] | None = None
     scored: Count = 0
+    summed: Count = 0
 
 
 class FirstStep(Closed):
@@ -154,9 +155,13 @@ class Evaluated(Closed):
 
 
 class Rows(Closed):
-    """The texts of each column of rows that holds texts; the tensor of the column has their numbers."""
+    """The texts of each column of rows that holds texts; the tensor of the column has their numbers.
+
+    A site that keeps its rows sends sums in their place, and says how many `patients` are in each group.
+    """
 
     texts: dict[Text, Annotated[list[Text], Field(max_length=10_000)]]
+    patients: Annotated[list[Size], Field(max_length=100)] = []
 
 
 class Hello(Closed):

@@ -30,13 +30,14 @@ from ..jobs.assign import assign
 from ..jobs.devices import take_device
 from ..jobs.predict import predict
 from ..jobs.prepare import obtain, prepare
-from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
+from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..jobs.run_images import RunImages
 from ..jobs.train import specification
 from ..study.plan import Plan
 from ..study.run import Run
 from . import agreed
 from .rows import SPLITS, packed_rows
+from .sums import packed_sums
 
 SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"
 """What each site is told about everything that leaves."""
@@ -63,7 +64,8 @@ class Hospital:
     ----------
     name : name of the site
     local : the study as it is at this site
-    rows : whether the rows of single images may leave the site at the end: labels and probabilities under pseudonyms
+    rows : whether the rows of single images may leave the site at the end: labels and probabilities under pseudonyms;
+        if not, sums over groups of patients leave in their place
     offers : whether plug-ins may send what they derive from images before the first round, such as mean spectra
     sent : floats that have left the site so far, by kind of message and name of tensor
     """
@@ -135,15 +137,21 @@ class Hospital:
         if message.kind == "rows":
             return self._scored(key, message)
         answer = self._site(key).answer(message)
-        if message.kind == "join" and self.rows:
+        if message.kind == "join" and self.gives:
             splits = read_table(self.paths.partition(self._runs[key].partition_id))["split"]
-            answer.about["scored"] = int(splits.isin(SPLITS).sum())
+            told, of = ("scored", SPLITS) if self.rows else ("summed", ("test",))
+            answer.about[told] = int(splits.isin(of).sum())
         return answer
 
     def forget(self) -> None:
         """Remove what was kept of each run, and the record of what was asked: the runs may begin anew."""
         for run in self.local.runs.values():
             shutil.rmtree(self.paths.run(run.id) / "site", ignore_errors=True)
+
+    @property
+    def gives(self) -> bool:
+        """Whether anything about test images leaves at the end: rows, or sums, which masks do not have."""
+        return self.rows or self.local.study.task.has_probabilities
 
     @property
     def runs(self) -> dict[str, Run]:
@@ -155,7 +163,7 @@ class Hospital:
         forms, run = self.forms(key), self._runs[key]
         folder = self.paths.run(run.id) / "site"
         budgets = Requests.of(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
-        return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.rows}
+        return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.gives}
 
     def forms(self, key: str) -> MessageForms:
         """Return the tensors of a run's messages, which a site knows before the first one."""
@@ -192,8 +200,8 @@ class Hospital:
     # ---- after the last round
 
     def _scored(self, key: str, message: Message) -> Message:
-        """Return the rows of this site's scored images, under drawn pseudonyms, as tensors."""
-        if not self.rows:
+        """Return the rows of this site's scored images under drawn pseudonyms, or sums of them, as tensors."""
+        if not self.gives:
             raise UserError("rows of single images", "may not leave this site", "its scores are missing on the page")
         run = self._runs[key]
         files, site = self.paths.run_files(run.id), self._site(key)
@@ -209,11 +217,16 @@ class Hospital:
             about |= {"blends": json.dumps({self.name: {"of": networks.of, "networks": weights}})}
         write_tensors(files.clients, clients, about)
         samples = read_table(self.paths.data_files(run.data.id).samples)
-        columns = [*self.local.study.subgroups, *(name for name in SPACING if name in samples)]
         out = self.paths.predictions(run.id, self.local.prediction_jobs[run.id])
         inferences = {key: self.local.inferences[key] for key in self.local.predictions(run.id)}
         predict(files.folder, inferences, self.paths, out, threads=self.threads)
-        return packed_rows(read_table(out), samples, columns, self.paths.results / "federation" / "pseudonyms.key")
+        table, secret = read_table(out), self.paths.results / "federation" / "pseudonyms.key"
+        if not self.rows:
+            # an inference that has seen labels is not scored on those images: its sums less others' would be of few
+            whole = [name for name, inference in inferences.items() if not inference.uses_labels]
+            return packed_sums(table, samples, whole, run.data.task.columns(run.data.dataset.classes), secret)
+        columns = [*self.local.study.subgroups, *(name for name in SPACING if name in samples)]
+        return packed_rows(table, samples, columns, secret)
 
 
 def leaves(hospital: Hospital) -> Iterator[str]:
@@ -232,5 +245,10 @@ def leaves(hospital: Hospital) -> Iterator[str]:
     if hospital.rows:
         columns = ", ".join(row_columns(hospital.local.study))
         yield f"  once at the end, for each scored image under drawn numbers of image and patient: {columns}"
-        yield "    (--no-rows keeps them here; the page then lacks this site)"
+        yield "    (--no-rows keeps them here, and sends sums over groups of patients)"
+    elif hospital.gives:
+        yield f"  once at the end, in the answer to the message rows: {SUMS}"
+        yield "    (rows of single images stay here; intervals are wider, and what needs probabilities is missing)"
+    else:
+        yield "  of test images nothing leaves: the page lacks this site"
     yield SENTENCE

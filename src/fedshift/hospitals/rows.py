@@ -34,24 +34,22 @@ LARGEST = 10**9
 """The largest number of a sample or patient."""
 
 
-def pseudonyms(samples: pd.DataFrame, key: Path) -> dict[str, dict[Any, int]]:
-    """Return a number for each sample and patient of a site, by column.
+def drawn(purpose: str, values: pd.Series, key: Path) -> list[Any]:
+    """Return the values that are there, each once, in the order that a secret draws for a purpose.
 
-    The numbers are those of an order that a secret draws, which stays in the file `key`. So runs of one site have the
-    same numbers, and nobody without the file can tell whose they are.
+    The secret stays in the file `key`. So runs of one site have the same order, and nobody without the file can tell
+    which value stands where.
     """
     if not key.exists():
         key.parent.mkdir(parents=True, exist_ok=True)
         write_private(key, secrets.token_bytes(32))
     secret = key.read_bytes()
+    return sorted(set(values.dropna()), key=lambda value: hmac.digest(secret, f"{purpose} {value}".encode(), "sha256"))
 
-    def drawn(column: str, value: object) -> bytes:
-        return hmac.digest(secret, f"{column} {value}".encode(), "sha256")
 
-    return {
-        column: {v: k for k, v in enumerate(sorted(set(samples[column].dropna()), key=lambda v: drawn(column, v)))}
-        for column in PEOPLE
-    }
+def pseudonyms(samples: pd.DataFrame, key: Path) -> dict[str, dict[Any, int]]:
+    """Return a number for each sample and patient of a site, by column: its place in the order that a secret draws."""
+    return {column: {v: k for k, v in enumerate(drawn(column, samples[column], key))} for column in PEOPLE}
 
 
 def packed_rows(predictions: pd.DataFrame, samples: pd.DataFrame, columns: Sequence[str], key: Path) -> Message:

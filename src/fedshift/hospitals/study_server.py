@@ -25,6 +25,7 @@ from ..jobs.round_log import RoundLog
 from ..jobs.train import specification
 from . import agreed
 from .rows import opened_rows, write_rows
+from .sums import opened_sums, write_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,36 +161,44 @@ def _opened(run: Run, transport: OfRun, files: RunFiles, digest: str, device: to
 def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Connection) -> list[str]:
     """Ask the sites for the rows that a page needs, and write them as preparation and prediction write theirs.
 
-    Returns the names of sites whose rows are missing.
+    A site that keeps its rows sends sums, which stand in a file of their own. Returns the names of sites of which
+    neither came.
     """
     missing: set[str] = set()
     rows: dict[str, dict[str, pd.DataFrame]] = {}
+    sums: dict[str, list[pd.DataFrame]] = {}
     for key, coordinator in trained.items():
-        run, best, rows[key] = plan.runs[key], coordinator.best(), {}
+        run, best, rows[key], sums[key] = plan.runs[key], coordinator.best(), {}, []
         about = {"digest": coordinator.digest, "round": coordinator.rounds.round}
         asked = {
             name: Message("rows", about | {"since": coordinator.since[k]}, {"received": best.received_by(k)})
             for k, name in enumerate(transport.names)
         }
-        scored = {about["name"]: about.get("scored", 0) for about in coordinator.joined}
-        read = partial(_read, rows[key], run, plan.study.subgroups, scored)
+        joined = {about["name"]: about for about in coordinator.joined}
+        read = partial(_read, rows[key], sums[key], run, plan, key)
         for name, reply in OfRun(transport, agreed.name_of(run)).ask(asked):
-            answer = usable(asked[name], reply, partial(read, name))
+            answer = usable(asked[name], reply, partial(read, joined[name]))
             if isinstance(answer, Fault):
                 say(f"no rows of {name!r}: {answer.reason}")
                 missing.add(name)
     write_rows(plan, rows)
+    write_sums(plan, sums)
     return sorted(missing)
 
 
 def _read(
     rows: dict[str, pd.DataFrame],
+    sums: list[pd.DataFrame],
     run: Run,
-    subgroups: Sequence[str],
-    scored: Mapping[str, int],
-    name: str,
+    plan: Plan,
+    key: str,
+    joined: Mapping[str, Any],
     asked: Message,
     answer: Message,
 ) -> None:
-    """Add the rows of a site to those of others. Raises UserError for rows that cannot be those of the run."""
-    rows[name] = opened_rows(answer, name, run, subgroups, scored[name])
+    """Add the rows of a site, or its sums, to those of others. Raises UserError for what cannot be those of the run."""
+    name = joined["name"]
+    if joined.get("summed"):
+        sums.append(opened_sums(answer, name, run, plan.predictions(key), joined["summed"]))
+    else:
+        rows[name] = opened_rows(answer, name, run, plan.study.subgroups, joined.get("scored", 0))

@@ -110,6 +110,12 @@ class RunFiles(_Files):
         "The provenance of the run: versions, digests, machine, seconds and the selected round. Written last.",
     )
 
+    sums = _Name(
+        "sums.parquet",
+        "Sums over groups of test patients, of real sites that keep the rows of single images. Written by "
+        "`fedshift serve`.",
+    )
+
     @property
     def trained(self) -> tuple[Path, ...]:
         """All files of a finished training: the outputs of the workflow's rule `train`."""

@@ -59,6 +59,17 @@ STAYS = "Images, names of files and of patients, and all tensors that the study 
 REVEALS = "Updates of few images can reveal them: there is no secure aggregation, and no noise is added."
 
 
+LEAST_PATIENTS = 5
+"""A site that keeps its rows sends no sum over fewer patients."""
+MOST_GROUPS = 20
+"""A site that keeps its rows divides its patients into no more groups."""
+SUMS = (
+    f"numbers of test images by class and by what each inference takes them for, each over a group of at least "
+    f"{LEAST_PATIENTS} patients drawn at random, and the number of patients of each group"
+)
+"""What a site that keeps its rows sends in their place."""
+
+
 def row_columns(study: Study) -> list[str]:
     """Return what leaves a site of each scored image."""
     columns = ["label", "split", "what is predicted", *study.subgroups]

@@ -17,7 +17,8 @@ class Metric(Plugin):
     percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
     patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
     keeps it between 0 and 1; a value of 0 or 1 then has none. `least` is the lowest value, where intervals end; with
-    `percent` it is 0. `interval_note` says for the methods of a page how the
+    `percent` it is 0. `decides` means that of the probabilities only the most probable class counts, so that numbers of
+    images by class and most probable class give the score. `interval_note` says for the methods of a page how the
     interval is made where that is special, and `caveat` what readers of the score must know.
     """
 
@@ -30,6 +31,7 @@ class Metric(Plugin):
     by_class: ClassVar[bool] = False
     logit: ClassVar[bool] = False
     least: ClassVar[float] = -np.inf
+    decides: ClassVar[bool] = False
     interval_note: ClassVar[str] = ""
     caveat: ClassVar[str] = ""
 

@@ -15,6 +15,7 @@ class Accuracy(Metric):
 
     name = "accuracy"
     title = "Accuracy"
+    decides = True
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         return (probability.argmax(1) == label).astype(float)
@@ -29,6 +30,7 @@ class BalancedAccuracy(Metric):
     name = "balanced_accuracy"
     title = "Balanced accuracy"
     by_class = True
+    decides = True
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         present = np.unique(label)
@@ -45,6 +47,7 @@ class Recall(Metric):
     """Share of the samples of class `of` that are predicted as such; NaN if there are none, or not two classes."""
 
     by_class = True
+    decides = True
     of: ClassVar[int]
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:

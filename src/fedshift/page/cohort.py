@@ -242,6 +242,8 @@ def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, 
         if without:
             patients += f" (unknown for {without:,} images)"
     splits = (_split(rows[rows["split"] == split], classes) for split in SPLITS)
+    if rows.empty:  # a real site that sent no rows
+        return site, role, DASH, DASH, *splits
     return site, role, f"{len(rows):,}", patients, *splits
 
 

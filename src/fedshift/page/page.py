@@ -11,7 +11,7 @@ from ..io.disk import atomic
 from ..io.paths import Paths
 from ..io.text import write_text
 from ..study.plan import Plan
-from . import behind_means, gallery, registered, threshold_and_probabilities
+from . import behind_means, gallery, registered, sums_section, threshold_and_probabilities
 from .downloads import downloads
 from .first_screen import lights
 from .forest import WIDTHS, Forest
@@ -74,7 +74,7 @@ def first_screen(report: StudyReport) -> Methods | Hospitals:
 
 def _lights(report: StudyReport) -> list[Light]:
     """Return what readers ask first of a study."""
-    return lights(
+    told = lights(
         [check for cohort in report.people for check in cohort.checks],
         report.late,
         report.told.judged.below,
@@ -83,6 +83,7 @@ def _lights(report: StudyReport) -> list[Light]:
         of_one_class(report.results, report.condition),
         threshold_and_probabilities.threshold_light(report.results, report.condition),
     )
+    return [*told, *sums_section.light(report)]
 
 
 def _about(report: StudyReport) -> str:

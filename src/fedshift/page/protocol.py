@@ -19,7 +19,7 @@ from ..core.registry import Plugin
 from ..core.spelling import counted, plural
 from ..data.partition import Partition
 from ..datasets.camelyon17 import Camelyon17
-from ..jobs.run_files import REVEALS, STAYS, WITH_EACH_ANSWER, row_columns
+from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..nn.bn_policy import POLICIES, BNPolicy
 from ..nn.norm_types import BATCH
 from ..study.run import Run
@@ -348,11 +348,12 @@ def between_sites(report: StudyReport) -> list[tuple[str, list[str]]]:
     names = list(dict.fromkeys(name for run in runs for name in run.manifest["sites"]))
     trained = "All runs were" if len(runs) == len(report.runs) else f"{len(runs)} of {len(report.runs)} runs were"
     columns = ", ".join(row_columns(report.plan.study))
+    summed = f"; in their place {listed(report.sites_summed)} sent {SUMS}" if report.summed else ""
     lines = [
         f"{trained} trained between {counted(len(names), 'real site')}, {listed(names)}, which kept their images.",
         "What left a site: in each round the tensors that the method sends (see Communication and time), with "
         f"{WITH_EACH_ANSWER}; once, after training, {columns} of each scored image, under drawn numbers of image and "
-        f"patient. {STAYS} at the site. {REVEALS}",
+        f"patient{summed}. {STAYS} at the site. {REVEALS}",
         _missing(runs),
     ]
     return [(ITEM, lines)]

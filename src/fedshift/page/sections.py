@@ -24,6 +24,7 @@ from . import (
     headline_tables,
     new_hospital,
     registered,
+    sums_section,
     threshold_and_probabilities,
     who,
 )
@@ -35,6 +36,7 @@ from .html import (
     Claim,
     Claims,
     Code,
+    Concern,
     Concerns,
     Facts,
     Fold,
@@ -84,6 +86,8 @@ def _missing(report: StudyReport) -> Section | None:
 
 def _care(report: StudyReport) -> Section:
     every = concerns(report.results, report.people, report.runs)
+    if report.summed:
+        every = [Concern("suspect", sums_section.without(report.sites_summed)), *every]
     passed = [concern for concern in every if concern.status == "ok"]
     found = [concern for concern in every if concern.status != "ok"]
     about = about_pairs(report.results.synthetic)
@@ -347,6 +351,7 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _care,
     lambda report: registered.hypotheses_section(report.results, report.unit),
     _sites,
+    sums_section.section,
     _trends,
     _published,
     _cohort,

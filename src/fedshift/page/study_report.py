@@ -11,6 +11,7 @@ from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.published_values import Reproduction
 from ..analysis.study_results import StudyResults
+from ..analysis.summed import Level, levels
 from ..core import registry
 from ..figures import Figure
 from ..io.text import readable
@@ -126,6 +127,16 @@ class StudyReport:
             for (run, why), named in inferences.items()
             if run in conditions
         ]
+
+    @functools.cached_property
+    def summed(self) -> list[Level]:
+        """The scores of real sites that sent sums in the place of rows."""
+        return list(levels(self.plan, self.results.paths))
+
+    @property
+    def sites_summed(self) -> list[str]:
+        """The names of these sites."""
+        return list(dict.fromkeys(level.site for level in self.summed))
 
     @functools.cached_property
     def reproduction(self) -> Reproduction:

@@ -219,7 +219,12 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     if not together:
         trained = f"{capital(nouns.counted(inside, in_letters))} trained their own models"
     if not outside.sites:
-        return f"{trained}; it was tested on {people} of the same {noun(len(inside), nouns.each(inside))}."
+        key = findings.level_inference(condition)
+        scored = [site for site in inside if findings.value(condition, role, site, key).seeds]
+        where = f"the same {noun(len(inside), nouns.each(inside))}"
+        if 0 < len(scored) < len(inside):  # others have sent no rows
+            where = listed(scored)
+        return f"{trained}; it was tested on {people} of {where}."
     names = ""
     if len(outside.sites) <= NAMED:
         names = f" ({listed(outside.sites)})"

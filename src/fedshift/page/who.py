@@ -87,6 +87,7 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
             [
                 (site, [int((part.loc[part["site"] == site, "split"] == split).sum()) for split in splits])
                 for site in sites
+                if (part["site"] == site).any()
             ],
             splits,
         )
