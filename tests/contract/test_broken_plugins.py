@@ -211,6 +211,10 @@ METRIC = {
         ("def per_sample", "def per_samples"),
         r"LogLoss.per_samples: .*did you mean 'per_sample'\?",
     ),
+    "probabilities that are read though classes decide": (
+        ("higher_is_better = False", "higher_is_better = False\n    decides = True"),
+        "from the most probable classes: see decides",
+    ),
 }
 FIGURE = {
     "G01 no docstring": (

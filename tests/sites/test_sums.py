@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs import run_files
 from fedshift.jobs.run_files import SUMS
+from fedshift.page import sums_section
 
 KEEPS = "north"
 CHANGED: dict[str, Any] = {
@@ -233,6 +235,16 @@ def test_with_few_patients_one_sum_leaves_and_has_no_interval(tmp_path: Path) ->
     values = [value for level in levels for value in level.values.values()]
     assert all(value.known and np.isnan(value.low) for value in values)
     assert all("(–)" in level.line for level in levels)
+    said: Any = SimpleNamespace(
+        plan=plan,
+        summed=levels[:1],
+        sites_summed=["east"],
+        unit="patients",
+        findings=SimpleNamespace(full=lambda condition: condition.title, name=str),
+    )
+    shown = sums_section.section(said)
+    assert shown is not None
+    assert "No interval: accuracy at east and balanced accuracy at east, with fewer than 5 groups" in str(shown.lines)
 
 
 def test_of_masks_a_site_that_keeps_its_rows_sends_nothing(tmp_path: Path) -> None:

@@ -65,10 +65,12 @@ def serve(args: argparse.Namespace) -> None:
         say(f"trained {run}")
     from ..analysis import summed
 
+    kept = set()
     for level in summed.levels(plan, Paths()):
         say(level.line)
-    if missing or not any(Paths().predictions(*both).exists() for both in plan.prediction_jobs.items()):
-        say(f"no page: the rows of {', '.join(missing or ['all sites'])} are missing")
+        kept.add(level.site)
+    if missing or kept >= {*agreed.sites(plan)}:
+        say(f"no page: the rows of {', '.join(missing or sorted(kept))} are missing")
         return
     from .steps import report
 
