@@ -360,17 +360,6 @@ def test_a_share_of_several_samples_a_patient_counts_those_that_vary_as_much() -
     assert shares(right, 4).interval() == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize(("patients", "right", "of"), [(30, 1, 2), (12, 3, 4), (5, 2, 3)])
-def test_patients_who_are_all_alike_leave_a_share_some_width(patients: int, right: int, of: int) -> None:
-    """As of all samples half a sample more had been answered otherwise: a variance of 0.5 / samples^2."""
-    share = right / of
-    low, high = wilson_interval(share, share * (1 - share) * 2 * (patients * of) ** 2)
-    stretched = student.ppf(0.975, patients - 1) / 1.959963985
-    wanted = (share - stretched * (share - low), share + stretched * (high - share))
-    assert shares([right] * patients, of).interval() == pytest.approx(wanted, abs=1e-6)
-    assert wanted[0] < share < wanted[1]
-
-
 def test_a_loss_of_shares_is_as_wide_as_both_of_them() -> None:
     """All 20 right at home, and 9 of 12 outside: the square-and-add interval of Newcombe (Stat Med 1998;17:873)."""
     home = shares([1] * 20, 1)

@@ -66,12 +66,10 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
-    # All patients are alike, and half of their 60 samples more might differ, beside what three trainings differ.
-    patients, trainings = 0.5 / 60**2, 0.1**2 / 3
-    df = (patients + trainings) ** 2 / (patients**2 / (row["patients"] - 1) + trainings**2 / 2)
-    half = student.ppf(0.975, df) * math.sqrt(patients + trainings)
-    assert row["se"] == pytest.approx(math.sqrt(patients))
-    assert (0.6 - row["low"], row["high"] - 0.6) == pytest.approx((half, half), rel=0.02)  # the sides differ a little
+    # All patients are alike: the interval is that of three trainings.
+    half = student.ppf(0.975, 2) * 0.1 / math.sqrt(3)
+    assert (row["low"], row["high"]) == pytest.approx((0.6 - half, 0.6 + half))
+    assert row["se"] == pytest.approx(0, abs=1e-12)
     assert math.isnan(row["published"])
 
 
@@ -84,9 +82,7 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest
     assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
     assert found.gap(group, "source").mean == pytest.approx(0.3)
     gain = found.gain(group, "tsmobn", "external")
-    # Patients are alike, and half of 300 samples more might differ: at two sites, with either inference.
-    half = student.ppf(0.975, 2 * 29) * math.sqrt(2 * 2 * 0.5 / 300**2 / 4)
-    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2 - half, 0.2 + half), abs=1e-12)
+    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
     assert found.recovered(group, "tsmobn").gain == gain
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"

@@ -68,8 +68,10 @@ class Part:
         The number of patients of the rarer class where a number is made of single classes; else that of all.
     df : float
         The degrees of freedom of the variance over these patients.
+    agreement : float
+        How far the samples of a patient agree: 1 where all of them are answered alike, 0 where they are independent.
     units : float
-        So many independent samples would vary as much as the samples of these patients.
+        So many independent samples would vary as much as the samples of these patients, given their `agreement`.
     floor : float
         The least variance over these patients (see `_sided`).
     below, above : float
@@ -82,6 +84,7 @@ class Part:
     tested: int
     rarer: int
     df: float
+    agreement: float = 1.0
     units: float = 0.0
     floor: float = 0.0
     below: float = 1.0
@@ -124,6 +127,7 @@ class Part:
             max(self.tested, other.tested),
             max(self.rarer, other.rarer),
             min(self.df, other.df),
+            max(self.agreement, other.agreement),
             min(self.units, other.units),
             floor,
             below,
@@ -315,7 +319,8 @@ def single(
     df = float(rarer - 1)
     if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
-    part = Part(total[None], tested, rarer, df, _units(columns) if scale in WILSON else 0.0)
+    agreement = _agreement(columns) if scale in WILSON else ()
+    part = Part(total[None], tested, rarer, df, *agreement)
     return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
 
 
@@ -361,11 +366,11 @@ def _by_patient(value: np.ndarray, people: np.ndarray, width: int) -> tuple[np.n
     return sums, _Column(value, sums[people] / sizes[people], sizes[sizes > 0])
 
 
-def _units(columns: Sequence[_Column]) -> float:
-    """Return how many independent samples would vary as much as those of the patients, in the class with the fewest.
+def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
+    """Return how far samples of a patient agree, from 0 to 1, and how many independent samples would vary as much.
 
-    That follows from Kish's design effect (Survey Sampling, 1965), with the share of the variance that does not lie
-    within patients as the agreement of a patient's samples; it is 1 where nothing varies.
+    The first is the share of the variance that does not lie within patients, and 1 where nothing varies. The second
+    follows from Kish's design effect (Survey Sampling, 1965), for the class where it is smallest.
     """
     within = whole = 0.0
     for column in columns:
@@ -377,16 +382,16 @@ def _units(columns: Sequence[_Column]) -> float:
         samples, patients = len(column.value), len(column.sizes)
         if patients:
             units = min(units, samples / (1 + (samples / patients - 1) * agreement))
-    return units
+    return agreement, units
 
 
 def _sided(part: Part, value: float, scale: str) -> Part:
     """Return the part with its least variance (`floor`) and its variance to either side (`below`, `above`).
 
     Scales `share` and `unit`: the sides are those of Wilson's interval, for as many independent samples as vary as much
-    as these patients. The floor is the variance if half an independent sample more had been answered otherwise, since
-    few patients may all be right, or all alike, by chance. So n patients who are all right have Wilson's interval of n
-    of n.
+    as these patients. The floor is the variance if half a patient more had been answered wrongly, as far as the samples
+    of a patient agree, since few patients may all be right by chance. So n patients who are all right have Wilson's
+    interval of n of n.
 
     Scale `logit`, of an AUC and an average precision: the sides are those of the interval on the logit scale, where the
     standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505). At a score of 1, half a
@@ -397,13 +402,13 @@ def _sided(part: Part, value: float, scale: str) -> Part:
     if not 0 <= value <= 1 or not part.rarer:
         return part
     if scale in WILSON:
-        part = replace(part, floor=0.5 / part.units**2)
+        part = replace(part, floor=0.5 * part.agreement / part.units**2)
         if not part.variance:
             return part
         variance = part.variance
         if math.isinf(part.df):  # Wilson's interval has the variance that follows from the share
             variance = max(variance * (part.rarer - 1) / part.rarer, part.floor)
-        worth = max(value * (1 - value), 0.5 / part.units) / variance
+        worth = max(value * (1 - value), 0.5 * part.agreement / part.units) / variance
         low, high = wilson_interval(value, worth)
         quantile = ndtri((1 + LEVEL) / 2)
     elif scale == "logit":
@@ -434,6 +439,7 @@ def over_trainings(trainings: Sequence[Estimate]) -> Estimate:
             min(part.tested for part in each),
             min(part.rarer for part in each),
             min(part.df for part in each),
+            float(np.mean([part.agreement for part in each])),
             float(np.mean([part.units for part in each])),
         )
         parts[group] = _sided(part, float(values.mean()), scale)
