@@ -15,10 +15,15 @@ from fedshift.io.paths import Paths
 
 
 class MatrixHospital(Hospital):
-    """A hospital whose runs are the combinations. It opens its part anew for each message, from folder/RUN/SITE."""
+    """A hospital whose runs are the combinations. It opens its part anew for each message, from folder/RUN/SITE.
+
+    It gives nothing of its test images.
+    """
+
+    gives = False
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder, self.paths, self.rows = name, folder, Paths(), False
+        self.name, self.folder, self.paths = name, folder, Paths()
         self.sent = Counter()
         self._runs = {str(combination): combination for combination in all_combinations()}  # type: ignore[misc]
 
