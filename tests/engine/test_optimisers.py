@@ -76,7 +76,7 @@ def test_rounds_are_those_of_torchs_adam(norm: str, clip: float | None) -> None:
     data = Noted(*clients()["b"])
     model = network(norm)
     trained = Federation(model, {"b": data}, training={**SETTINGS, "weight_decay": 0.1, "clip_norm": clip})
-    assert trained.trainer._flat_gradient is (norm != LARGE or clip is not None)
+    assert trained.trainer.flat_gradient is (norm != LARGE or clip is not None)
     trained.run(2)
     taken = iter(data.taken)
     for _ in range(2):

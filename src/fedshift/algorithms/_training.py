@@ -38,8 +38,11 @@ def _trained(value: Any) -> Any:
 
 ADAM = ("optimiser", "beta1", "beta2")
 """The setting that chooses Adam, and those that have no effect with SGD."""
-LATER = ("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive", "select_at", "epochs_at")
-"""Settings that have no effect where they are zero, empty or not given."""
+LATER = (
+    *("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive", "select_at", "epochs_at"),
+    "stacked",
+)
+"""Settings that have no effect where they are false, zero, empty or not given."""
 
 
 class Training(Frozen, allow_inf_nan=False):
@@ -190,6 +193,13 @@ class Training(Frozen, allow_inf_nan=False):
         True,
         description="use kernels that give the same bits each time, on a GPU, also where others are faster; an "
         "operation that has none ends the job. Without effect on a CPU",
+    )
+
+    stacked: Literal["auto"] | bool = Field(
+        False,
+        description="whether clients take their local steps together, in one pass over all their networks: faster for "
+        "many clients of a small network, and equal but for rounding. auto: where it is faster. Clients of methods and "
+        "networks that cannot train one after another, and the log says why. Without effect between real sites",
     )
 
     @model_validator(mode="after")

@@ -1,18 +1,20 @@
 """The federation: rounds of local training and aggregation, and the models that result.
 
-Clients train one after another on one network. What travels is a single slice of a flat vector, and the server's mean
+Clients train one after another on one network, or several at once (`stack`). What travels is a single slice of a flat vector, and the server's mean
 grows by one fused operation for each client. If several processes share the clients, each process has its own server,
 and all servers make the same updates.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..core.console import say
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import example_of, shape_of
@@ -40,6 +42,7 @@ from .selection import Selection
 from .server_round import assignment
 from .server_side import ServerSide, drawn
 from .specification import Specification
+from .stack import Stack, stacked
 
 
 class Federation(ServerSide):
@@ -119,6 +122,22 @@ class Federation(ServerSide):
             problem = f"{self.algorithm.name} needs a client in each of {self.ranks.count} processes in every round"
             raise UserError("ranks", problem, "use at most one process for each client, and participation: 1")
 
+    @functools.cached_property
+    def _stack(self) -> Stack | None:
+        """The networks on which clients of this process train together; None if they train one after another."""
+        if not self.training.stacked:
+            return None
+        here = [client for client in self.clients if client.here]
+        new_row = functools.partial(
+            self.specification.trainer, self.training, self.trainer.device, self.trainer.channels_last
+        )
+        made = stacked(self.trainer, new_row, here)
+        if isinstance(made, str):
+            say(f"training.stacked: clients train one after another, since {made}")
+            return None
+        say(f"training.stacked: up to {len(made.rows)} clients take each local step together")
+        return made
+
     # ---- rounds
 
     def participants(self, number: int) -> list[Client]:
@@ -146,7 +165,7 @@ class Federation(ServerSide):
     def _train(self, should_stop: Callable[[], bool]) -> None:
         """Train the clients that take part, and update the server."""
         server_round = self._begin_round()
-        local = LocalRound(self.trainer, server_round, self.clients, self.ranks)
+        local = LocalRound(self.trainer, server_round, self.clients, self.ranks, self._stack)
         local.first_steps()
         records = self.ranks.each(lambda: local.run(should_stop))
         server_round.close(self.trainer.variances, self.ranks.sum(server_round.mean))

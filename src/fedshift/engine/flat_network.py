@@ -30,12 +30,17 @@ if TYPE_CHECKING:
     from ..metrics import Metric
 
 Batch = tuple[Tensor, Tensor]
+Storage = tuple[Tensor, Tensor, Tensor]
+"""Where a network keeps its flat vector (size,), the gradient of its trainable part, and its counters (counters,)."""
 EVALUATED = 256
 """Largest number of images that are evaluated at once."""
 
 
 class FlatNetwork:
     """A network that holds the state of one client at a time.
+
+    Its tensors are views of `storage`, which keeps its values until a client is loaded. By default it is new, with the
+    values of the model.
 
     Attributes
     ----------
@@ -63,6 +68,7 @@ class FlatNetwork:
         stays: Collection[str] = (),
         channels_last: bool = False,
         task: Task = CLASSIFICATION,
+        storage: Storage | None = None,
     ) -> None:
         self.task = task
         self.training = training
@@ -73,10 +79,12 @@ class FlatNetwork:
         if rests and channels_last:
             self.model.to(memory_format=torch.channels_last)  # what is trained gets its format from the layout
         self.layout = Layout(self.model, channels_last, stays, policy.norms, rests)
-        self.state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
-        self.all_grad = torch.zeros_like(self.state_vector[self.layout.trainable])
-        counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
-        self.counters = torch.tensor(counts, dtype=torch.long, device=device)
+        if storage is None:
+            state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
+            counts = [int(self.model.get_buffer(k)) for k in self.layout.counters]
+            counters = torch.tensor(counts, dtype=torch.long, device=device)
+            storage = state_vector, torch.zeros_like(state_vector[self.layout.trainable]), counters
+        self.state_vector, self.all_grad, self.counters = storage
         self.layout.attach(self.model, self.state_vector, self.all_grad, self.counters)
         if channels_last and device.type == "cuda":
             read_anywhere(self.model)

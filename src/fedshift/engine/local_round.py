@@ -18,7 +18,11 @@ from .ranks import Ranks
 from .read_ahead import wait_for
 from .round_state import SiteRecord
 from .server_round import ServerRound
+from .stack import Stack
 from .tally import Tally
+
+Cost = tuple[float, int, int, int, dict[str, float]]
+"""What a client's round takes: seconds, floats down, floats up, messages; and the numbers that plug-ins log."""
 
 
 class LocalRound:
@@ -30,11 +34,18 @@ class LocalRound:
     server_round : the server's part of the round, which gets the reports of this process's clients
     clients : all clients of the federation
     ranks : the processes that share the clients
+    stack : networks on which several clients train together; None if each trains alone
     """
 
     def __init__(
-        self, trainer: LocalTrainer, server_round: ServerRound, clients: Sequence[Client], ranks: Ranks
+        self,
+        trainer: LocalTrainer,
+        server_round: ServerRound,
+        clients: Sequence[Client],
+        ranks: Ranks,
+        stack: Stack | None = None,
     ) -> None:
+        self.stack = stack
         self.trainer, self.server_round, self.ranks = trainer, server_round, ranks
         self.number = server_round.number
         here = [k for k in server_round.participants if clients[k].here]
@@ -76,35 +87,44 @@ class LocalRound:
         batches.
         """
         tally = Tally(self.number, self.trainer.task)
-        costs = [
-            self._train(position, client, batches, first, should_stop, tally)
-            for position, client, batches, first in zip(
-                self.positions, self.clients, self.batches, self.first, strict=True
-            )
-        ]
+        costs = [*(self._alone if self.stack is None else self._together)(should_stop, tally)]
         # Losses are read after the last client, so that no client waits for the device.
         return [
             SiteRecord(client.name, *tally.means(client.name), seconds, down, up, messages, logged=logged)
             for client, (seconds, down, up, messages, logged) in zip(self.clients, costs, strict=True)
         ]
 
-    def _train(
-        self,
-        position: int,
-        client: Client,
-        batches: Iterator[Batch],
-        first: FirstStep | None,
-        should_stop: Callable[[], bool],
-        tally: Tally,
-    ) -> tuple[float, int, int, int, dict[str, float]]:
-        """Train one client, and return seconds, floats down, floats up, messages, and numbers of the plug-ins."""
-        began = time.perf_counter()
-        assigned = self.server_round.assignment(position)
-        with self.trainer.trained(client, assigned, batches, should_stop, tally, first) as report:
-            self.server_round.add(position, report)
-            logged = self.trainer.logged
-        down, up, messages = cost(assigned, report, self.floats, self.messages)
-        return self.seconds + time.perf_counter() - began, down, up, messages, logged
+    def _alone(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
+        """Train one client after another, and yield what each costs."""
+        turns = zip(self.positions, self.clients, self.batches, self.first, strict=True)
+        for position, client, batches, first in turns:
+            began = time.perf_counter()
+            assigned = self.server_round.assignment(position)
+            with self.trainer.trained(client, assigned, batches, should_stop, tally, first) as report:
+                added = self._add(position, assigned, report)
+                logged = self.trainer.logged
+            yield self.seconds + time.perf_counter() - began, *added, logged
+
+    def _together(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
+        """Train as many clients together as there are rows, and yield what each costs: an equal share of the time."""
+        assert self.stack
+        chunk = len(self.stack.rows)
+        for start in range(0, len(self.clients), chunk):
+            began = time.perf_counter()
+            clients, positions = self.clients[start : start + chunk], self.positions[start : start + chunk]
+            assigned = [self.server_round.assignment(position) for position in positions]
+            rows = self.stack.train(clients, assigned, self.batches[start : start + chunk], should_stop, tally)
+            costs = []
+            for client, position, one, row in zip(clients, positions, assigned, rows, strict=True):
+                with row.reported(client, one) as report:
+                    costs.append((*self._add(position, one, report), row.logged))
+            seconds = (time.perf_counter() - began) / len(clients)
+            yield from ((seconds, *cost) for cost in costs)
+
+    def _add(self, position: int, assigned: Assignment, report: Mapping[str, Tensor]) -> tuple[int, int, int]:
+        """Add a client's report to the server's mean, and return floats down, floats up, and messages."""
+        self.server_round.add(position, report)
+        return cost(assigned, report, self.floats, self.messages)
 
 
 def report_disproportion(weights: Sequence[float], own: Sequence[int], images: Sequence[int]) -> None:

@@ -26,7 +26,7 @@ from ..nn.transfer import to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
-from .flat_network import Batch, FlatNetwork
+from .flat_network import Batch, FlatNetwork, Storage
 from .joint_step import Exchange, FirstStep, joint_step
 from .optimiser import SGD, Adam, optimiser
 from .read_ahead import read_ahead
@@ -62,10 +62,16 @@ class LocalTrainer(FlatNetwork, Local):
     """The network on which clients train in turn, as the hooks of an algorithm see it.
 
     `take_turn` makes it the local training of one client, `train` takes that client's steps, `leave` ends its turn.
+
+    Attributes
+    ----------
+    flat_gradient : whether the gradient lies in one vector, as hooks and small networks need it
+    logits : outputs of the last step (batch, classes, ...), detached
     """
 
     samples: Samples
     validation: Samples | None
+    logits: Tensor
 
     def __init__(
         self,
@@ -79,10 +85,11 @@ class LocalTrainer(FlatNetwork, Local):
         device: torch.device | None = None,
         channels_last: bool = False,
         task: Task = CLASSIFICATION,
+        storage: Storage | None = None,
     ) -> None:
         stays = home_names(addon, algorithm, model)
         device = device or torch.device("cpu")
-        super().__init__(model, algorithm, policy, training, device, stays, channels_last, task)
+        super().__init__(model, algorithm, policy, training, device, stays, channels_last, task, storage)
         self.algorithm = algorithm
         self.seed = seed
         self.momentum = training.momentum
@@ -90,7 +97,7 @@ class LocalTrainer(FlatNetwork, Local):
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
         large = len(self.all_grad) > LARGE * len(self._leaves)
         clips = training.clip_norm is not None or training.clip_adaptive is not None
-        self._flat_gradient = not large or algorithm.needs_flat_gradient or clips
+        self.flat_gradient = not large or algorithm.needs_flat_gradient or clips
         self._clipped = clipped_parameters(self.model) if training.clip_adaptive else []
         self._must_be_finite = self._finite_tensors()
         private = self.layout.private.stop
@@ -186,7 +193,14 @@ class LocalTrainer(FlatNetwork, Local):
         `train`.
         """
         self.take_turn(client, assignment)
-        report = self.train(batches, should_stop, tally, first)
+        self.train(batches, should_stop, tally, first)
+        with self.reported(client, assignment) as report:
+            yield report
+
+    @contextmanager
+    def reported(self, client: Client, assignment: Assignment) -> Iterator[dict[str, Tensor]]:
+        """Give the context what a client reports after its local steps, in views of the network, and end its turn."""
+        report = self.algorithm.report(self)
         self.variances.gather(self.shared, assignment.shared)
         yield report
         self.leave(client)
@@ -200,6 +214,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.take_turn(client, assignment)
         self.finishing = True
         self.train(self.batches(client.train, self.round, client.name), should_stop, tally)
+        self.algorithm.report(self)  # it renews state that changes once a round, and nothing is sent
         tally.read()
         self.leave(client)
 
@@ -209,8 +224,27 @@ class LocalTrainer(FlatNetwork, Local):
         should_stop: Callable[[], bool],
         tally: Tally,
         first: FirstStep | None = None,
-    ) -> dict[str, Tensor]:
-        """Take the local steps of the client whose turn it is, and return what the algorithm reports.
+    ) -> None:
+        """Take the local steps of the client whose turn it is. Parameters and what is raised: see `local_steps`."""
+        try:
+            for x, y in self.local_steps(batches, should_stop, tally, first):
+                self.logits = self.algorithm.gradient(self, x, y)
+        finally:
+            # Backward passes made new tensors where gradients were dropped; hooks expect the views of one vector.
+            if not self.flat_gradient:
+                for parameter, view in self._leaves:
+                    parameter.grad = view
+
+    def local_steps(
+        self,
+        batches: Iterator[Batch],
+        should_stop: Callable[[], bool],
+        tally: Tally,
+        first: FirstStep | None = None,
+    ) -> Iterator[Batch]:
+        """Yield the batch of each local step of the client whose turn it is, and take the step when asked to go on.
+
+        Until then the gradient of the batch must be in `all_grad`, and its outputs in `logits`.
 
         `first` is the first step if all clients took it together. This seeds torch's default generators: call it inside
         `rng.undisturbed`. Raises UserError if a loss is not finite, and Interrupted if `should_stop` returns True
@@ -225,24 +259,17 @@ class LocalTrainer(FlatNetwork, Local):
         if first:
             self._take_joint_step(first, next(steps).span)
             tally.add(self.client, first.logits, first.y)
-        try:
-            for (x, y), step in zip(batches, steps, strict=True):
-                if should_stop():
-                    raise Interrupted
-                self.mode(train=True, frozen_statistics=frozen or step.frozen_statistics)
-                self.phase = step.phase
-                self._clear_gradient()
-                logits = algorithm.gradient(self, x, y)
-                self._step(step, self._gradients(step))
-                tally.add(self.client, logits, y)
-        finally:
-            # Backward passes made new tensors where gradients were dropped; hooks expect the views of one vector.
-            if not self._flat_gradient:
-                for parameter, view in self._leaves:
-                    parameter.grad = view
+        for (x, y), step in zip(batches, steps, strict=True):
+            if should_stop():
+                raise Interrupted
+            self.mode(train=True, frozen_statistics=frozen or step.frozen_statistics)
+            self.phase = step.phase
+            self._clear_gradient()
+            yield x, y
+            self._step(step, self._gradients(step))
+            tally.add(self.client, self.logits, y)
         self.settle()
         tally.add_weights(self.client, self._must_be_finite)
-        return algorithm.report(self)
 
     def first_steps(self, batches: Sequence[Batch], own: Sequence[Tensor], exchange: Exchange) -> list[FirstStep]:
         """Run a joint first step of several clients, from the tensors of the client whose turn it is.
@@ -259,7 +286,7 @@ class LocalTrainer(FlatNetwork, Local):
         for number, (phase, count) in enumerate(zip(phases, counts, strict=True)):
             span = self._spans[phase.trains]
             params: list[Tensor] = [self.all_params[span]]
-            if not self._flat_gradient:
+            if not self.flat_gradient:
                 params = [parameter for parameter, _ in self._leaves]
             rule = optimiser(self.training, params)
             step = _Step(params, self.all_grad[span], span, rule, phase.freezes_statistics, number)
@@ -278,14 +305,14 @@ class LocalTrainer(FlatNetwork, Local):
         """Clear the gradient before a pass: set the one vector to zero, or drop each parameter's gradient."""
         # A large tensor is limited by memory, and dropping its gradient saves a pass over it. Of many small tensors,
         # one vector saves an update for each.
-        if self._flat_gradient:
+        if self.flat_gradient:
             self.all_grad.zero_()
         else:
             for parameter, _ in self._leaves:
                 parameter.grad = None
 
     def _gradients(self, step: _Step) -> list[Tensor]:
-        if self._flat_gradient:
+        if self.flat_gradient:
             return [step.grad]
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in step.params]
 

@@ -20,6 +20,7 @@ from ..nn.bn_policy import policy
 from ..nn.features import classifier
 from ..nn.norm_types import BATCH, norm_types
 from ..tasks import CLASSIFICATION, Task
+from .flat_network import Storage
 from .local_training import LocalTrainer
 
 
@@ -88,8 +89,10 @@ class Specification:
             types,
         )
 
-    def trainer(self, training: Training, device: torch.device, channels_last: bool) -> LocalTrainer:
-        """Return the network on a device, for clients that train by these settings in turn."""
+    def trainer(
+        self, training: Training, device: torch.device, channels_last: bool, storage: Storage | None = None
+    ) -> LocalTrainer:
+        """Return the network on a device, for clients that train by these settings in turn; see `FlatNetwork`."""
         return LocalTrainer(
             self.model,
             self.algorithm,
@@ -100,6 +103,7 @@ class Specification:
             device=device,
             channels_last=channels_last,
             task=self.task,
+            storage=storage,
         )
 
 

@@ -36,13 +36,17 @@ class Place:
     channels_last: bool
 
     def view(self, flat: Tensor) -> Tensor:
-        """Return the tensor as a view of `flat`, in its memory format."""
-        piece = flat[self.span]
+        """Return the tensor as a view of `flat`, in its memory format.
+
+        `flat` is one flat vector (size,), or the vectors of several networks (networks, size): the view then has one
+        tensor for each of them.
+        """
+        piece, networks = flat[..., self.span], flat.shape[:-1]
         if not self.channels_last:
-            return piece.view(self.shape)
+            return piece.view(*networks, *self.shape)
         # The same numbers in memory as torch's channels-last tensors: the last axis is c.
         n, c, h, w = self.shape
-        return piece.view(n, h, w, c).permute(0, 3, 1, 2)
+        return piece.view(*networks, n, h, w, c).movedim(-1, -3)
 
 
 class Layout:
