@@ -60,7 +60,7 @@ class TensorSamples:
         self.random = False
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the samples at `index`. They are never augmented."""

@@ -228,6 +228,7 @@ class LocalTrainer(FlatNetwork, Local):
         """Take the local steps of the client whose turn it is. Parameters and what is raised: see `local_steps`."""
         try:
             for x, y in self.local_steps(batches, should_stop, tally, first):
+                self.clear_gradient()
                 self.logits = self.algorithm.gradient(self, x, y)
         finally:
             # Backward passes made new tensors where gradients were dropped; hooks expect the views of one vector.
@@ -264,7 +265,6 @@ class LocalTrainer(FlatNetwork, Local):
                 raise Interrupted
             self.mode(train=True, frozen_statistics=frozen or step.frozen_statistics)
             self.phase = step.phase
-            self._clear_gradient()
             yield x, y
             self._step(step, self._gradients(step))
             tally.add(self.client, self.logits, y)
@@ -301,7 +301,7 @@ class LocalTrainer(FlatNetwork, Local):
         # As in FedTAN's reference code: the momentum of the later steps does not contain this gradient.
         self._step(_Step(params, grad, span, optimiser(self.training, params)), [grad])
 
-    def _clear_gradient(self) -> None:
+    def clear_gradient(self) -> None:
         """Clear the gradient before a pass: set the one vector to zero, or drop each parameter's gradient."""
         # A large tensor is limited by memory, and dropping its gradient saves a pass over it. Of many small tensors,
         # one vector saves an update for each.

@@ -8,15 +8,18 @@ a `LocalTrainer` of its own, whose hooks, optimiser, clipping and random streams
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
 
 from ..algorithms import Algorithm, task_loss
-from ..core.rng import Draws, generator_state, set_generators, undisturbed
+from ..core.rng import Draws, generator_state, set_generators, stream, undisturbed
 from .client import Client
 from .flat_network import Batch, Storage
 from .local_training import Assignment, LocalTrainer
@@ -55,6 +58,7 @@ class Stack:
         self.vectors.copy_(trainer.state_vector)
         self.rows = [new_row(storage) for storage in zip(self.vectors, self.grads, self.counters, strict=True)]
         cls = type(trainer.algorithm)
+        self._inputs: Tensor | None = None
         self._may_draw = (cls.correct, cls.report) != (Algorithm.correct, Algorithm.report)
 
     def train(
@@ -106,6 +110,7 @@ class Stack:
             self.backward(numbers[0], batches)
             return
         for n, batch in zip(numbers, batches, strict=True):
+            self.rows[n].clear_gradient()
             self.rows[n].logits = self.trainer.algorithm.gradient(self.rows[n], *batch)
 
     def backward(self, first: int, batches: Sequence[Batch]) -> None:
@@ -116,7 +121,7 @@ class Stack:
         span = slice(first, first + len(batches))
         rows, layout, task = self.rows[span], self.trainer.layout, self.trainer.task
         model = rows[0].model
-        x, y = (torch.stack(column) for column in zip(*batches, strict=True))
+        x, y = self._joined([x for x, _ in batches]), torch.stack([y for _, y in batches])
         given = [row.class_weights for row in rows if row.class_weights is not None]
         weights = torch.stack(given) if given else None
         places, vectors = layout.places, self.vectors[span]
@@ -133,17 +138,41 @@ class Stack:
             return task.batch_loss(logits, y, weights), logits, {name: tensors[name] for name in buffers}
 
         dims = 0, 0, 0, 0, None if weights is None else 0
-        with self.trainer.autocast:
+        with self.trainer.autocast, _Linear():
             losses, logits, moved = vmap(loss, dims)(params, buffers | counters, x, y, weights)
         # The sum has each row's own gradient, since no row's loss depends on another row.
         found = torch.autograd.grad(losses.sum(), [*params.values()], allow_unused=True)
         for name, grad in zip(params, found, strict=True):
-            if grad is not None:
-                places[name].view(self.grads[span]).copy_(grad)
+            view = places[name].view(self.grads[span])
+            view.zero_() if grad is None else view.copy_(grad)
         for name, before in (buffers | counters).items():
             before.copy_(moved[name].detach())
         for row, out in zip(rows, logits.detach(), strict=True):
             row.logits = out
+
+    def _joined(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return inputs of one shape as one tensor (rows, ...), in memory that the next call uses again."""
+        numbers = len(inputs) * inputs[0].numel()
+        if self._inputs is None or self._inputs.numel() < numbers:
+            self._inputs = inputs[0].new_empty(numbers)
+        return torch.stack([*inputs], out=self._inputs[:numbers].view(len(inputs), *inputs[0].shape))
+
+
+class _Linear(TorchFunctionMode):
+    """Lets linear layers multiply weights by inputs, so that the gradient of the weights comes in their own order.
+
+    The product of inputs by weights, as torch has it, gives the gradient of each row transposed, and it would be copied
+    number by number.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is linear and not kwargs and args[0].dim() == 2:
+            x, weight, bias = (*args, None)[:3]
+            out = (weight @ x.mT).mT
+            return out if bias is None else out + bias
+        return func(*args, **kwargs or {})
 
 
 def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
@@ -157,8 +186,9 @@ def stacked(trainer: LocalTrainer, new_row: NewRow, clients: Sequence[Client]) -
     """
     if reason := _reason(trainer, len(clients)):
         return reason
-    (x, y), weights = clients[0].train.batch(np.zeros(2, dtype=int)), clients[0].class_weights
-    batch = trainer.to_device(x, y)
+    samples, weights = clients[0].train, clients[0].class_weights
+    draws = stream(trainer.seed, "stack trial") if samples.random else None
+    batch = trainer.to_device(*samples.batch(np.zeros(2, dtype=int), draws))
     trial = Stack(trainer, new_row, 2)
     for row in trial.rows:
         row.mode(train=True)
