@@ -63,6 +63,28 @@ def mlp() -> list[Measurement]:
     return engine("50 clients x 64 samples, MLP 784-30-10", network, clients(50, 64, (784,), 10), 41, 5, goals)
 
 
+def stacked() -> list[Measurement]:
+    """Measure rounds in which clients train together: over the bare loop, or where they convolve over one by one."""
+    what, network = "{} clients x 64 samples, MLP 784-30-10", initialise(build("model", "mlp"), (784,), 10, 0)
+    rows = []
+    for count, pairs in ((50, 21), (1000, 5)):
+        data = clients(count, 64, (784,), 10)
+        bare, together = bare_loop(network, data, 32, 0.01), _federation(network, data, True).round
+        named = f"{what.format(count)}: bare loop, clients together, a round"
+        rows.append(in_turn(named, bare, together, pairs, 1, "<= 0.35"))
+    for name, side, images in (("digit_cnn", 28, 64), ("resnet20", 32, 32)):
+        shape = 3, side, side
+        network, data = initialise(build("model", name), shape, 10, 0), clients(8, images, shape, 10)
+        alone, together = (_federation(network, data, how).round for how in (False, True))
+        named = f"8 clients x {images} images {side}x{side}, {name}: clients one after another, together, a round"
+        rows.append(in_turn(named, alone, together, 5, 1, ""))
+    return rows
+
+
+def _federation(model: nn.Module, data: Clients, together: bool) -> Federation:
+    return Federation(model, data, training={"lr": 0.01, "batch_size": 32, "stacked": together})
+
+
 def densenet() -> list[Measurement]:
     network = initialise(build("model", "densenet121"), (3, 96, 96), 2, 0)
     goals = {torch.contiguous_format: "<= 0.90", torch.channels_last: "<= 1.05"}
@@ -143,6 +165,7 @@ def _memory(path: Path, n: int) -> Measurement:
 
 PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "mlp": mlp,
+    "stacked": stacked,
     "densenet": densenet,
     "algorithms": algorithms.rounds,
     "joint": algorithms.joint_step,

@@ -197,9 +197,10 @@ class Training(Frozen, allow_inf_nan=False):
 
     stacked: Literal["auto"] | bool = Field(
         False,
-        description="whether clients take their local steps together, in one pass over all their networks: faster for "
-        "many clients of a small network, and equal but for rounding. auto: where it is faster. Clients of methods and "
-        "networks that cannot train one after another, and the log says why. Without effect between real sites",
+        description="true lets clients take their local steps together, in one pass over all their networks: faster "
+        "for many clients of a small network, and equal but for rounding. auto does so for small networks without "
+        "convolutions. Where method or network do not allow it, clients train one after another, and the log says why. "
+        "Between real sites it has no effect",
     )
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """The federation: rounds of local training and aggregation, and the models that result.
 
-Clients train one after another on one network, or several at once (`stack`). What travels is a single slice of a flat vector, and the server's mean
-grows by one fused operation for each client. If several processes share the clients, each process has its own server,
-and all servers make the same updates.
+Clients train one after another on one network, or several at once (`stack`). What travels is a single slice of a flat
+vector, and the server's mean grows by one fused operation for each client. If several processes share the clients, each
+process has its own server, and all servers make the same updates.
 """
 
 from __future__ import annotations

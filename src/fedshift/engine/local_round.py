@@ -1,4 +1,4 @@
-"""One round of this process's clients: each trains in turn, and reports to the server's part of the round."""
+"""One round of this process's clients: they train in turn or together, and report to the server's part of the round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core.console import say
 from .client import Client
-from .flat_network import Batch
 from .joint_step import Exchange, FirstStep
 from .local_training import Assignment, LocalTrainer
 from .ranks import Ranks

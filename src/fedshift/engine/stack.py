@@ -1,22 +1,21 @@
 """Stacked clients: several clients take each local step together, on networks that are the rows of one matrix.
 
-A small network computes less than it costs to ask for: each operation of a step takes longer to start than to do. Here
-one operation serves many clients, with `torch.func.vmap`. Only the forward and the backward pass are shared. Each row is
-a `LocalTrainer` of its own, whose hooks, optimiser, clipping and random streams are those of a client alone.
+A step of a small network takes longer to start, operation by operation, than to compute. Here one operation serves many
+clients (`torch.func.vmap`). They share only the forward and the backward pass: each row is a `LocalTrainer` of its own,
+whose hooks, optimiser, clipping and random streams are those of a client that trains alone.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import linear
-from torch.overrides import TorchFunctionMode
 
 from ..algorithms import Algorithm, task_loss
 from ..core.rng import Draws, generator_state, set_generators, stream, undisturbed
@@ -25,12 +24,14 @@ from .flat_network import Batch, Storage
 from .local_training import Assignment, LocalTrainer
 from .tally import Tally
 
-MOST = 50
+MOST = 100
 """Largest number of clients that take a step together: more save nothing (docs/benchmarks.md)."""
-FEWEST = 4
-"""Smallest number of clients whose step is faster together."""
+FEWEST = 6
+"""Smallest number of clients whose step is faster together (docs/benchmarks.md)."""
+SMALL = 150_000
+"""Largest number of trained parameters with which `auto` lets clients train together (docs/benchmarks.md)."""
 MEMORY = 2**30
-"""Bytes that the rows may take together, with what a step keeps for its backward pass."""
+"""Bytes that the rows may take together, with what a step keeps for its backward pass: the same on every machine."""
 ALIGNED = 16
 """Numbers by which rows begin: at the same places between multiples of 64 bytes as a vector of its own."""
 HOOKS = ("loss", "backward", "gradient", "phases", "joint")
@@ -53,10 +54,13 @@ class Stack:
         size, trained = len(trainer.state_vector), len(trainer.all_grad)
         stride = -(-size // ALIGNED) * ALIGNED
         self.vectors = trainer.state_vector.new_zeros(rows, stride)[:, :size]
-        self.grads = torch.zeros_like(trainer.all_grad).new_zeros(rows, stride)[:, :trained]
+        self.grads = trainer.all_grad.new_zeros(rows, stride)[:, :trained]
         self.counters = trainer.counters.repeat(rows, 1)
         self.vectors.copy_(trainer.state_vector)
         self.rows = [new_row(storage) for storage in zip(self.vectors, self.grads, self.counters, strict=True)]
+        for layer in itertools.chain(*(row.model.modules() for row in self.rows)):
+            if type(layer) is nn.Linear:
+                layer.forward = functools.partial(_linear, layer)  # type: ignore[method-assign]
         cls = type(trainer.algorithm)
         self._inputs: Tensor | None = None
         self._may_draw = (cls.correct, cls.report) != (Algorithm.correct, Algorithm.report)
@@ -138,7 +142,7 @@ class Stack:
             return task.batch_loss(logits, y, weights), logits, {name: tensors[name] for name in buffers}
 
         dims = 0, 0, 0, 0, None if weights is None else 0
-        with self.trainer.autocast, _Linear():
+        with self.trainer.autocast:
             losses, logits, moved = vmap(loss, dims)(params, buffers | counters, x, y, weights)
         # The sum has each row's own gradient, since no row's loss depends on another row.
         found = torch.autograd.grad(losses.sum(), [*params.values()], allow_unused=True)
@@ -158,21 +162,16 @@ class Stack:
         return torch.stack([*inputs], out=self._inputs[:numbers].view(len(inputs), *inputs[0].shape))
 
 
-class _Linear(TorchFunctionMode):
-    """Lets linear layers multiply weights by inputs, so that the gradient of the weights comes in their own order.
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Return the outputs of a linear layer, as products of weights by inputs.
 
     The product of inputs by weights, as torch has it, gives the gradient of each row transposed, and it would be copied
     number by number.
     """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if func is linear and not kwargs and args[0].dim() == 2:
-            x, weight, bias = (*args, None)[:3]
-            out = (weight @ x.mT).mT
-            return out if bias is None else out + bias
-        return func(*args, **kwargs or {})
+    if x.dim() != 2:
+        return linear(x, layer.weight, layer.bias)
+    out = (layer.weight @ x.mT).mT
+    return out if layer.bias is None else out + layer.bias
 
 
 def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
@@ -182,7 +181,7 @@ def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
 def stacked(trainer: LocalTrainer, new_row: NewRow, clients: Sequence[Client]) -> Stack | str:
     """Return a stack for clients that train as `trainer` does, or why they train one after another, as a clause.
 
-    `training.stacked` is "auto" or True. The network is tried, not looked up: two rows take one pass.
+    `training.stacked` is "auto" or True. Whether the network can is tried: two rows take one pass.
     """
     if reason := _reason(trainer, len(clients)):
         return reason
@@ -215,6 +214,8 @@ def _reason(trainer: LocalTrainer, clients: int) -> str:
         return f"there are fewer than {FEWEST} clients"
     if auto and any(isinstance(module, nn.modules.conv._ConvNd) for module in trainer.model.modules()):
         return "the network convolves, which is no faster together"
+    if auto and len(trainer.all_grad) > SMALL:
+        return f"the network has more than {SMALL:,} parameters, which is no faster together"
     return ""
 
 
