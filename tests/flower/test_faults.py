@@ -118,7 +118,7 @@ def test_after_twenty_kills_of_sites_and_of_the_superlink_the_run_is_that_of_its
         sites[name] = town.site(name)
         time.sleep(25)
         links = children(server, "flower-superlink")
-        assert server.poll() is None, "the study is over before all kills"
+        assert server.poll() is None, f"the study is over before all kills: {town.said('server')}"
         for link in links:
             os.kill(link, signal.SIGKILL)
         time.sleep(25)
