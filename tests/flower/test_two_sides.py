@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from fedshift.flower import keys, processes, superlink, wire
 from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital, leaves
+from fedshift.io.paths import Paths
 from fedshift.jobs.run_files import SUMS
 from fedshift.jobs.train import specification
 
@@ -396,14 +398,20 @@ def test_a_path_with_a_space_is_reached_by_one_without(tmp_path: Path) -> None:
         assert same == tmp_path
 
 
-@pytest.mark.parametrize("failures", [2, superlink.STARTS])
-def test_a_superlink_that_ends_while_it_starts_is_started_again(
-    failures: int, root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("failures", "rounds"), [(2, 0), (superlink.STARTS, 0), (4 * superlink.STARTS, 1)])
+def test_a_superlink_that_ends_is_started_again_as_long_as_rounds_are_finished(
+    failures: int, rounds: int, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It ends so often, and finishes so many rounds before."""
     ended = iter(range(failures))
 
-    def served(*_: Any) -> list[str]:
-        for _ in ended:
+    def served(plan: Any, *_: Any) -> list[str]:
+        state = Paths().run_files(next(iter(plan.runs))).state
+        for number in ended:
+            if rounds:
+                state.parent.mkdir(parents=True, exist_ok=True)
+                state.write_text("")
+                os.utime(state, ns=(number + 1, number + 1))
             raise processes.EndedError("flower-superlink", "has ended with code -9", "see its log")
         return ["north"]
 
@@ -411,7 +419,7 @@ def test_a_superlink_that_ends_while_it_starts_is_started_again(
     with contextlib.chdir(root / "server"):
         plan = study.load(Path("study.yaml"), "mini")
         if failures == superlink.STARTS:
-            with pytest.raises(UserError, match="has ended 5 times; see its log"):
+            with pytest.raises(UserError, match="has ended 5 times in one round; see its log"):
                 superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False)
         else:
             assert superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False) == ["north"]

@@ -54,22 +54,25 @@ def test_every_number_of_the_first_paragraph_is_read_from_the_tables() -> None:
 
 
 def test_the_words_of_the_first_paragraph_hold_for_its_numbers() -> None:
-    """Up in every study, a sure loss nowhere; LAME below in every study; the claims lie where the words say."""
+    """Up in every study of images, a sure loss nowhere; LAME below in every study; claims lie where the words say."""
     lead = parts(PAGE)["lead"]
     (outside, studies), (home, at_home) = re.findall(r"(\d+) of (\d+) (?:studies )?\((?:digits|[A-Z])", lead)[:2]
-    assert (outside, home) == (studies, at_home)
+    assert (int(outside), int(home)) == (int(studies) - 1, int(at_home) - 1)
+    assert re.findall(r"(\w+) −\d", lead.partition("Outside, a gain")[0]) == ["ABIDE", "ABIDE"]
     assert "with an interval, a loss at 0;" in lead
     below, told = re.findall(r"plain network in (\d+) of (\d+)", lead)[0]
     assert below == told
-    tables = {name: pd.read_csv(FOLDER / f"benchmark-{name}" / "hypotheses.csv") for name in ("mitosis", "skin")}
+    tables = {
+        name: pd.read_csv(FOLDER / f"benchmark-{name}" / "hypotheses.csv") for name in ("mitosis", "skin", "abide")
+    }
     claims = {(name, row.number): row for name, table in tables.items() for row in table[::-1].itertuples()}
     assert {("mitosis", k): claims["mitosis", k].without for k in (1, 6, 8, 9)} | {("skin", 1): 0} == dict.fromkeys(
         [("mitosis", 1), ("mitosis", 6), ("mitosis", 8), ("mitosis", 9), ("skin", 1)], 0
     )
     assert claims["mitosis", 1].low > 0 > claims["skin", 1].high
     assert claims["mitosis", 8].low > 0
-    for k in (6, 9):
-        assert max(-claims["mitosis", k].low, claims["mitosis", k].high) < 0.02
+    for claim in (("mitosis", 6), ("mitosis", 9), ("abide", 3), ("abide", 4)):
+        assert max(-claims[claim].low, claims[claim].high) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -165,9 +168,9 @@ def test_a_further_study_takes_its_tables_and_a_line_in_the_list(tmp_path: Path)
     assert cells(found["further"], "Outside")[group, "norms"] == "75.0 ± 1.0, +5.0"
     (outside,) = (line for line in found["sites"].splitlines() if line.startswith("| norms | outside |"))
     assert "| 1 gain, 1 lose, of 3 |" in outside
-    # Beside 7 of 11 sites before: x gains, y may, and ph2, which gains in benchmark-skin, loses here.
-    assert "a gain is sure at 7 of 13 single sites with an interval, a loss at 1;" in found["lead"]
+    # Beside 7 of 15 sites before: x gains, y may, and ph2, which gains in benchmark-skin, loses here.
+    assert "a gain is sure at 7 of 17 single sites with an interval, a loss at 1;" in found["lead"]
     assert f"| norms | {group} | −5.0 (−9.0 to −1.0) | 1 | 1 |" in found["conditions"]
-    assert "norms +2.0) and at home in 8 of 9" in found["lead"]
+    assert "norms +2.0) and at home in 9 of 11" in found["lead"]
     old = parts(PAGE)
     assert cells(found["methods"], "Outside").items() >= cells(old["methods"], "Outside").items()

@@ -163,7 +163,8 @@ class Process:
         if code is None:
             return
         text = self.log.read_bytes()[self.start :].decode("utf-8", errors="replace")
-        if "2004" in text or "Exit Code: 305" in text:
+        # A SuperLink writes of sites that it does not let in, too, and may then end for any other reason.
+        if self.program == "flower-supernode" and ("2004" in text or "Exit Code: 305" in text):
             problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
             raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
         raise EndedError(self.program, f"has ended with code {code}", f"see {self.log}")

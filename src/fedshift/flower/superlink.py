@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .keys import Keys
 
 STARTS = 5
-"""How often a SuperLink is started."""
+"""How often a SuperLink is started before one of them has finished a round."""
 CALLS = frozenset(
     f"/v1/fleet/{call}"
     for call in (
@@ -62,14 +62,23 @@ def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int
     if not resume:
         shutil.rmtree(_home(), ignore_errors=True)
     _home().mkdir(parents=True, exist_ok=True)
-    for attempt in range(STARTS):
+    before, starts = _finished(plan), 0
+    while True:
         try:
             return _served(plan, keys, address, wait, threads)
         except EndedError as error:
-            if attempt == STARTS - 1:
-                raise UserError("flower-superlink", f"has ended {STARTS} times", error.remedy) from error
+            finished = _finished(plan)
+            starts = 1 if finished != before else starts + 1
+            before = finished
+            if starts == STARTS:
+                raise UserError("flower-superlink", f"has ended {STARTS} times in one round", error.remedy) from error
             say("the SuperLink has ended; starting another one, which goes on after the last finished round")
-    raise AssertionError
+
+
+def _finished(plan: Plan) -> list[int]:
+    """Return when each run wrote the state of its last finished round, in nanoseconds; 0 where there is none."""
+    states = [Paths().run_files(run).state for run in plan.runs]
+    return [state.stat().st_mtime_ns if state.exists() else 0 for state in states]
 
 
 def _served(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int) -> list[str]:
