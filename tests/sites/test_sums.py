@@ -193,6 +193,20 @@ def test_wrong_sums_are_a_missing_answer(served: Served, sums: Message) -> None:
     assert len(attacks) > 60
 
 
+def test_sums_that_were_damaged_end_in_a_line(served: Served) -> None:
+    with contextlib.chdir(served.root / "server"):
+        file = Paths().run_files(served.run.id).sums
+        whole = file.read_bytes()
+        try:
+            for damaged in (whole[: len(whole) // 2], b"", whole[:40] + b"\xff" + whole[41:]):
+                file.write_bytes(damaged)
+                with pytest.raises(UserError, match=r"sums\.parquet"):
+                    list(summed.levels(served.plan, Paths()))
+        finally:
+            file.write_bytes(whole)
+        assert [level.line for level in summed.levels(served.plan, Paths())] == [level.line for level in served.levels]
+
+
 def test_sums_are_no_rows(served: Served, sums: Message) -> None:
     with pytest.raises(UserError, match="rows: have the columns counts"):
         opened_rows(sums, KEEPS, served.run, (), 100)
