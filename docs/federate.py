@@ -55,7 +55,7 @@ inferences: [source]
 
 def deal(folder: Path) -> None:
     """Write images.csv and the images of each site into a folder of its own, and all of them into `simulation`."""
-    dataset = registry.build("dataset", {"name": "camelyon17", "shift": 1.6, "patches": 120, "patients": 20})
+    dataset = registry.build("dataset", {"name": "camelyon17", "shift": 1.6, "patches": 60, "patients": 20})
     (folder / "raw").mkdir()
     dataset.miniature(folder / "raw")
     opened = dataset.open(folder / "raw")

@@ -32,6 +32,7 @@ SHALLOW = {
     ("rounds.parquet", "lower losses"): "is another than its second copy in results/store",
     ("manifest.json", "another commit"): "is another than its second copy in results/store",
     ("samples.parquet", "edited by another program"): "does not say what it was written for",
+    ("partitions/", "rows doubled"): "has two rows of",
 }
 
 
@@ -55,6 +56,18 @@ def test_verify_names_a_forgery(forger: forge.Forger, part: str, how: str) -> No
         ("pixels.parquet", "no contrast", "does not follow from the images", ["results/data/"]),
         (PREDICTIONS, "all of them right", "gives other scores than scores.csv has", [PREDICTIONS, "scores.csv"]),
         ("scores.csv", "edited", "does not follow from the predictions", [PREDICTIONS, "scores.csv"]),
+        (
+            "divergence.csv",
+            "rows doubled",
+            "has a row that does not follow from the study, or has it twice",
+            ["divergence.csv"],
+        ),
+        (
+            "divergence.csv",
+            "another site",
+            "has a row that does not follow from the study, or has it twice",
+            ["divergence.csv"],
+        ),
         ("samples.parquet", "all of one patient", "cannot be divided as it was", ["samples.parquet"]),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedshift.flower.processes import EndedError, NotLetInError, Process
+from fedshift.flower.supernode import REFUSED
 
 
 @pytest.mark.parametrize(
@@ -29,17 +30,18 @@ def test_a_superlink_that_refused_a_site_and_ended_is_started_again(
     log.write_text(f"of an earlier start: 2004\n{said}\n")
     child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     child.wait()
+    refused = REFUSED if program == "flower-supernode" else ()
     with pytest.raises(error) as caught:
-        Process(program, child, log, len("of an earlier start: 2004\n")).require_alive()
+        Process(program, child, log, len("of an earlier start: 2004\n"), refused).require_alive()
     assert type(caught.value) is error
 
 
 def test_a_program_that_runs_has_not_ended(tmp_path: Path) -> None:
-    log = tmp_path / "flower-superlink.log"
+    log = tmp_path / "flower-supernode.log"
     log.write_text("2004")
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        Process("flower-superlink", child, log, 0).require_alive()
+        Process("flower-supernode", child, log, 0, REFUSED).require_alive()
     finally:
         child.kill()
         child.wait()

@@ -56,6 +56,22 @@ def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
     return out
 
 
+def unasked(plan: Plan, table: pd.DataFrame) -> str:
+    """Return which row of divergence.csv no run of a study asks for, or is there twice; "" where each is asked for."""
+    names = Names(plan)
+    asked = set()
+    for condition in names.conditions.values():
+        baseline = effects.plain(plan) or condition.inferences[0]
+        for key, (_, sites) in _asked(plan, condition).items():
+            role, inference = ("internal", baseline) if key == HOME else ("external", key)
+            asked |= {(run, role, site, inference) for run in condition.runs for site in sites}
+    for row in table[["run", "role", "site", "inference_id"]].astype(str).itertuples(index=False, name=None):
+        if row not in asked:
+            return f"{row[0]}, {row[1]} site {row[2]}, inference {row[3]}"
+        asked.remove(row)
+    return ""
+
+
 def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple[str, ...]]]:
     """Return the inferences whose features are compared, each with the sites that it sees."""
     sites = tuple(site for site in condition.partition.external if site in condition.run.tested)

@@ -99,10 +99,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(program: str, options: Sequence[str], home: Path) -> Iterator[Process]:
+def running(program: str, options: Sequence[str], home: Path, refused: Sequence[str] = ()) -> Iterator[Process]:
     """Run one of Flower's programs inside the context, and end it and all processes that it started afterwards.
 
-    `home` is the folder of its files and of its log.
+    `home` is the folder of its files and of its log. Where it has ended, any text of `refused` in its log means that
+    the server did not let it in.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{program}.log"
@@ -118,7 +119,7 @@ def running(program: str, options: Sequence[str], home: Path) -> Iterator[Proces
                 start_new_session=True,
                 preexec_fn=_ends_with_parent,
             )
-        process = Process(program, child, log, start)
+        process = Process(program, child, log, start, refused)
         try:
             yield process
         finally:
@@ -154,8 +155,10 @@ def _ends_with_parent() -> None:
 class Process:
     """A running program of Flower, with its log."""
 
-    def __init__(self, program: str, child: subprocess.Popen[bytes], log: Path, start: int) -> None:
-        self.program, self.child, self.log, self.start = program, child, log, start
+    def __init__(
+        self, program: str, child: subprocess.Popen[bytes], log: Path, start: int, refused: Sequence[str] = ()
+    ) -> None:
+        self.program, self.child, self.log, self.start, self.refused = program, child, log, start, refused
 
     def require_alive(self) -> None:
         """Raise UserError if the program has ended, with the reason as far as it is known."""
@@ -163,8 +166,7 @@ class Process:
         if code is None:
             return
         text = self.log.read_bytes()[self.start :].decode("utf-8", errors="replace")
-        # A SuperLink writes of sites that it does not let in, too, and may then end for any other reason.
-        if self.program == "flower-supernode" and ("2004" in text or "Exit Code: 305" in text):
+        if any(sign in text for sign in self.refused):
             problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
             raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
         raise EndedError(self.program, f"has ended with code {code}", f"see {self.log}")

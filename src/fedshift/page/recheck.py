@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..analysis.divergence import unasked
 from ..analysis.predictions import SPLITS, Missing, Predictions
 from ..analysis.score import COLUMNS, score
 from ..analysis.study_results import draw, load
@@ -35,7 +36,7 @@ Fault = tuple[Path, str]
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 """Tolerances: sums over samples may differ in their last digits on another machine."""
 UNCHECKED = ("control", "ledger", "divergence")
-"""Rules whose files tables, figures and page are made of, and which nothing else is compared with."""
+"""Rules whose files tables, figures and page are made of, and whose numbers nothing else is compared with."""
 OTHER = "is not what the results give: it was changed, or another version of fedshift made it"
 """Fault of a table, a figure or a page."""
 
@@ -63,7 +64,7 @@ def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
     else is made of these files.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for check in (_pixels, _partitions, _labels, _scores, _reported):
+        for check in (_pixels, _partitions, _labels, _scores, _divergence, _reported):
             found: dict[Path, str] = {}
             for file, what in _faults(check, plan, _Apart(paths.root, Path(folder)), paths):
                 found.setdefault(file, what)
@@ -161,6 +162,12 @@ def _scores(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
         file = paths.predictions(name, plan.prediction_jobs[name]) if name in plan.runs else files.scores
         if file.exists():
             yield file, "gives other scores than scores.csv has: one of the two was changed"
+
+
+def _divergence(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
+    file = paths.study_files(plan.name).divergence
+    if file.exists() and (row := unasked(plan, read_table(file))):
+        yield file, f"has a row that does not follow from the study, or has it twice: {row}"
 
 
 def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:

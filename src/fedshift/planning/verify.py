@@ -131,6 +131,9 @@ def _unusable(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
                 predicted.parts(run, key)
             agrees[run.partition_id] = True
         except UserError as error:
+            if Path(error.where) == (partition := paths.partition(run.partition_id)):
+                yield partition, error.what
+                continue
             yield file, f"cannot be scored: {error.what}"
             if isinstance(error, Missing):
                 agrees.setdefault(run.partition_id, False)
