@@ -25,7 +25,6 @@ from fedshift.flower.processes import free_port
 from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json
-from fedshift.jobs import replay
 
 SITES = ("centre0", "centre3", "centre4")
 SIDE = 48
@@ -114,6 +113,8 @@ def _fedshift(folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 def compare(folder: Path) -> bool:
     """Replay each run in one process with the images of all sites, and say how far its tensors are from the sites'."""
+    from fedshift.jobs import replay  # needs torch, which server and sites load while this process deals images
+
     equal = True
     for served in Paths(folder / "server").every_run():
         began = time.monotonic()

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshift.flower.processes import EndedError, NotLetInError, Process
-from fedshift.flower.supernode import REFUSED
+from fedshift.flower.processes import REFUSED, EndedError, NotLetInError, Process
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ STARTS = 600.0
 AGAIN = 15.0
 """Seconds until a SuperNode that the server did not let in is started again."""
 TRIES = 12
+REFUSED = ("2004", "Exit Code: 305")
+"""What a SuperNode that the SuperLink does not let in writes before it ends."""
 
 
 class EndedError(UserError):

@@ -13,9 +13,6 @@ from ..hospitals.hospital import Hospital
 from . import processes
 from .wire import LOST, POLL, Over, answer_tasks
 
-REFUSED = ("2004", "Exit Code: 305")
-"""What a SuperNode that the SuperLink does not let in writes before it ends."""
-
 
 def credentials(folder: Path | None, server: str | None) -> tuple[Path | None, Path | None, str]:
     """Return the authority's certificate, the site's key and the server's address, from the folder of the site.
@@ -48,7 +45,7 @@ def take_part(hospital: Hospital, address: str, ca: Path | None, key: Path | Non
     options += ["--auth-supernode-private-key", str(key.absolute())] if key else []
     for attempt in range(processes.TRIES):
         try:
-            with processes.running("flower-supernode", options, home, REFUSED) as node:
+            with processes.running("flower-supernode", options, home, processes.REFUSED) as node:
 
                 def wait(node: processes.Process = node) -> None:
                     node.require_alive()
