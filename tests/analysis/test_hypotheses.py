@@ -89,14 +89,18 @@ def test_a_difference_between_conditions_and_one_between_sites(tmp_path: Path, m
     assert section is not None
     assert section.lines[0] == "Registered: 4. Yes: 3, cannot tell: 1."
     assert [row[-1].text for row in section.tables[0].rows] == ["yes", "yes", "yes", "cannot tell"]
-    assert section.tables[0].rows[0][2].text == "+15.0"
+    of_what = [row[1].text for row in section.tables[0].rows]
+    assert (
+        of_what[0] == "FedProx, aggregated BN against FedAvg, aggregated BN" and of_what[2] == "FedAvg, aggregated BN"
+    )
+    assert section.tables[0].rows[0][3].text == "+15.0"
     first, *_, last = asked(found)
     assert (first.claim, first.answer, first.tone, last.answer, last.tone) == (
         *("FedProx is better.", "yes", "better"),
         *("cannot tell", ""),
     )
     low, high = (f"{100 * (0.15 + side * half_of(gain)):+.1f}" for side in (-1, 1))
-    assert first.found == f"claimed more than 2.0, found +15.0 (95% interval {low} to {high})"
+    assert first.found == f"{of_what[0]}: claimed more than 2.0, found +15.0 (95% interval {low} to {high})"
 
 
 def test_a_claim_is_about_the_mean_over_sites_that_are_left_out_in_turn(

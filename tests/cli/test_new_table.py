@@ -142,9 +142,13 @@ def test_a_site_of_one_class_is_not_all_that_is_tested_outside(
     ("sites", "share", "found"),
     [
         # a fifth is unequal: 20 of 100 images, 10 patients
-        ({"A": 300, "B": 200, "C": 100}, 0.2, {"headline": "auc", "class_weights": "balanced", "external": ["B"]}),
+        (
+            {"A": 300, "B": 200, "C": 100},
+            0.2,
+            {"headline": "auc", "class_weights": "balanced", "external": ["B"], "margin": 0.05},
+        ),
         ({"A": 100, "B": 100, "C": 8}, 0.5, {"headline": "accuracy", "external": ["C"]}),
-        ({"A": 100}, 0.5, {"headline": "accuracy", "external": []}),
+        ({"A": 100}, 0.5, {"headline": "accuracy", "external": [], "margin": None}),
         ({"A": 60, "B": 60, "C": 60}, 0.5, {"folds": None}),
         ({"A": 40, "B": 40, "C": 60}, 0.5, {"folds": 5}),
         ({"A": 2000, "B": 2000, "C": 100}, 0.5, {"batch_size": 32, "rounds": 20, "lr": 0.1}),

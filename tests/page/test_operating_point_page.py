@@ -15,7 +15,9 @@ import pytest
 from scored_study import results_of
 
 from fedshift.analysis import study_results
+from fedshift.analysis.conditions import ALL
 from fedshift.page import behind_means, page, threshold_and_probabilities
+from fedshift.page.answer import by_lead
 from fedshift.study.plan import Run
 
 CLASSES = ("healthy", "tumour")
@@ -197,6 +199,47 @@ def test_the_light_says_what_is_missed_or_a_false_alarm(tmp_path: Path) -> None:
     """At centre2 3 of 5 ill samples of each patient are right, at home 4 of 5: 40 and 20 % are missed."""
     rights = {"centre1": 0.9, "centre2": 0.7}
     found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9))
-    said = threshold_and_probabilities.threshold_light(found, found.findings.conditions[0])
+    said = threshold_and_probabilities.threshold_light(found)
     assert said is not None and said.status == "suspect"
-    assert said.detail == "missed at centre2: 40.0 % of tumour, in validation at home 20.0 %; 3 more"
+    assert said.detail == "missed at centre2: 40.0 % of tumour, in validation at home 20.0 %; 4 more"
+
+
+def test_the_light_says_that_probabilities_are_as_wrong_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everywhere half are ill and each has a probability of 0.3: 167 where 100 are expected, outside and at home."""
+    monkeypatch.setattr(fake_study, "PATIENTS", 60)
+
+    def predict(table: pd.DataFrame, run: Run, *_: Any) -> pd.DataFrame:
+        return table.assign(p0=0.7, p1=0.3)[["sample", "site", "role", "label", "p0", "p1"]]
+
+    monkeypatch.setattr(fake_study, "predict", predict)
+    found = made(tmp_path, lambda run, how, site, role: 0.9)
+    led, _ = by_lead(found.findings)
+    wrong = [(one.site, one.words) for one in threshold_and_probabilities.misjudged(found.findings, led, "internal")]
+    assert wrong == [(ALL, "too low")]
+    said = threshold_and_probabilities.threshold_light(found)
+    assert said is not None and said.status == "suspect"
+    assert said.detail == "probabilities at centre1 are too low: 167 where 100 are expected (167 to 167); 2 more"
+
+
+def test_each_hospital_that_was_left_out_is_in_the_light_and_in_the_sentences(tmp_path: Path) -> None:
+    """Only where centre3 is left out is anything wrong: 60 % of its answers are right, elsewhere 90 %."""
+    partition = {"internal": ("centre0", "centre1", "centre3"), "external": (), "leave_one_out": True}
+
+    def right(run: Run, how: str, site: str, role: str) -> float:
+        return 0.6 if (site, role) == ("centre3", "external") else 0.9
+
+    found = made(tmp_path, right, partition=partition, runs=[{"algorithm": "fedavg", "bn": ["aggregated", "local"]}])
+    led, others = by_lead(found.findings)
+    assert [condition.partition.external for condition in led] == [("centre0",), ("centre1",), ("centre3",)]
+    assert {condition.bn for condition in led} == {"aggregated"} and {condition.bn for condition in others} == {"local"}
+    said = threshold_and_probabilities.threshold_light(found)
+    assert said is not None and said.status == "suspect" and "at centre3" in said.detail
+    section = threshold_and_probabilities.operating_point_section(found)
+    assert section is not None and re.findall(r"samples at (centre\d)", section.lines[0]) == [
+        *("centre0", "centre1", "centre3"),
+    ]
+    assert [table.caption.partition(".")[0] for table in section.tables[:3]] == [
+        f"FedAvg, aggregated BN, held out {site}" for site in ("centre0", "centre1", "centre3")
+    ]

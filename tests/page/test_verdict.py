@@ -194,6 +194,13 @@ def test_each_of_two_conditions_has_its_verdict(tmp_path: Path) -> None:
     assert told.others[0].startswith("FedAvg, local BN: holds up at its 2 external sites: the loss is 0.0 points")
 
 
+def test_a_gain_is_no_loss(tmp_path: Path) -> None:
+    """Nothing is lost where all of 10 answers are right outside and 8 at home: the loss has its sign."""
+    _, found, lead = judged(tmp_path, lambda run, how, site, role: 0.8 if role == "internal" else 1.0)
+    assert found.word is Word.HOLDS
+    assert "holds up at its 2 external sites: the loss is −20.0 points (95% interval −" in lead
+
+
 def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     """Losses of 30 points, of none, and a model at chance at home, twice."""
 
@@ -207,7 +214,7 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
-    assert told.led == "FedAvg, aggregated BN, the first of 4 conditions", "not the best"
+    assert told.led == "FedAvg, aggregated BN with training statistics, the first of 4 conditions"
     html = page_of(found.plan, fake_study.Paths(tmp_path))
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 

@@ -42,6 +42,8 @@ UNEQUAL = 0.35
 """A smaller share of a class makes classes unequal: accuracy is then high for a network that never names it."""
 LARGEST = {False: 64, True: 128}
 """The largest side of images that is proposed, without and with masks: a laptop gives a first page in minutes."""
+MARGIN = 0.05
+"""The largest loss outside that counts as holding up, as of metrics in percent."""
 STEP = 16
 LEAST_STEPS = 5
 """Steps of the smallest site in a round, with the largest batch that is proposed."""
@@ -116,6 +118,8 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
         if turns
         else "grey images and scans are neither flipped nor turned: add flip where left and right do not matter"
     )
+    if external:
+        reasons.append(f"margin {MARGIN}: a larger loss outside does not hold up; set it before results are seen")
     title, question = _texts(names, internal, external, masked)
     study: dict[str, Any] = {
         "title": title,
@@ -131,6 +135,7 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
         "seeds": [0, 1, 2],
         "inferences": ["source", "tsmobn"],
         "headline": headline,
+        "margin": MARGIN if external else None,
     }
     return Proposal({key: value for key, value in study.items() if value is not None}, reasons)
 

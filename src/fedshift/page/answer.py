@@ -71,6 +71,12 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
     return next(federated, conditions[0]), "the first of {} conditions"
 
 
+def by_lead(findings: Findings) -> tuple[list[Condition], list[Condition]]:
+    """Return the conditions that a page is about, one for each partition that it is averaged over, and all others."""
+    led = findings.alike(leading(findings, list(distinct(findings).values()))[0])
+    return led, [condition for condition in findings.conditions if condition not in led]
+
+
 def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -> Answer:
     """Return the headline of a study, led by the comparison of its conditions where there are many.
 
@@ -85,6 +91,8 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
     conditions.sort(key=lambda condition: condition is not first)
     title = first.full_title(findings.several and not findings.averaged)
+    if len(first.inferences) > 1:
+        title += f" with {_statistics(findings, findings.level_inference(first))}"
     led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
     judged = [verdict(findings, condition) for condition in conditions]
     if faulty:
@@ -123,9 +131,7 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
     at_home, outside = (
         f"{_level(value, findings, condition)} at {_sites(findings, condition, role)}" for role, value in levels.items()
     )
-    statistics = findings.name(key)
-    if key == findings.baseline:
-        statistics = "training statistics"
+    statistics = _statistics(findings, key)
     inside = f"{inner(metric)} {at_home}, with {statistics}."
     together = condition.run.algorithm.collaboration
     if not together.has_global_model:
@@ -139,6 +145,11 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
     change = [*_change(findings, condition, judged, nouns.units)]
     change += _inside(findings, condition, named=not change)
     return " ".join([Told(findings, condition, judged, nouns).said("detail"), text, *change])
+
+
+def _statistics(findings: Findings, key: str) -> str:
+    """Return what an inference predicts with."""
+    return "training statistics" if key == findings.baseline else findings.name(key)
 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:

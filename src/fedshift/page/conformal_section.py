@@ -14,6 +14,7 @@ from ..analysis.findings import Findings
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Value, between, listed, number
 from ..study.analysis_plan import Conformal
+from .answer import by_lead
 from .html import PageCell, PageTable, Section, further
 from .phrases import Nouns, metric_named, resampled
 
@@ -77,11 +78,12 @@ def section(results: StudyResults, nouns: Nouns) -> Section | None:
     words |= {"missed": alpha, "most": alpha + margin, "held": 100 - alpha, "least": 100 - alpha - margin}
     findings, rows = results.findings, results.table("conformal")
     tables = [
-        _table(findings, one, rows[rows["condition_id"] == one.id], words, declared) for one in findings.conditions
+        [_table(findings, one, rows[rows["condition_id"] == one.id], words, declared) for one in conditions]
+        for conditions in by_lead(findings)
     ]
     lines = [*_outside(findings, rows, words), *_promise(findings, declared, words)]
     lines += [*([] if nouns.known else [UNKNOWN]), *_limits(findings, rows, made)]
-    return Section("conformal", title, [*lines, *further(tables)], short=title)
+    return Section("conformal", title, [*lines, *further(*tables)], short=title)
 
 
 def _has_masks(findings: Findings) -> bool:

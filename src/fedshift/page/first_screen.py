@@ -179,7 +179,7 @@ def lights(
         Light(
             "Coding of labels",
             "problem" if wrong else "ok",
-            listed(wrong) or "no site is worse than guessing",
+            listed(wrong) or "no site is surely worse than guessing",
             "sites",
         ),
         Light(

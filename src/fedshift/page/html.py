@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
 """The sign of each status of a concern, the gravest first."""
-OPEN = 1
-"""Tables of conditions that a section shows. Further ones are folded."""
 
 
 @dataclass(frozen=True)
@@ -253,12 +251,12 @@ def linked(text: str) -> str:
     return Markup(urlize(text, rel="noreferrer"))
 
 
-def further(tables: Sequence[PageTable]) -> list[Block]:
-    """Return the tables of conditions that a section shows, and a secondary fold with the further ones."""
+def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Block]:
+    """Return the tables that a section shows, and a secondary fold with those of further conditions."""
     folds = []
-    if tables[OPEN:]:
-        folds.append(Fold(counted(len(tables) - OPEN, "further condition"), tables[OPEN:], secondary=True))
-    return [*tables[:OPEN], *folds]
+    if others:
+        folds.append(Fold(counted(len(others), "further condition"), others, secondary=True))
+    return [*shown, *folds]
 
 
 @functools.cache

@@ -81,7 +81,7 @@ def _lights(report: StudyReport) -> list[Light]:
         report.few,
         behind_means.overlooked_light(report.overlooked),
         of_one_class(report.results, report.condition),
-        threshold_and_probabilities.threshold_light(report.results, report.condition),
+        threshold_and_probabilities.threshold_light(report.results),
     )
     return [*told, *sums_section.light(report)]
 

@@ -136,8 +136,8 @@ def _intervals(findings: Findings) -> list[str]:
         "about that model, not about the method.",
         "A share varies as Wilson's interval for as many independent samples as vary as much, more towards the middle "
         "than towards its end, and at least as if half a patient more were answered wrongly, as far as the images of "
-        "a patient agree. A difference between sites adds these distances; one on the same patients is paired by "
-        "patients and seeds.",
+        "a patient agree. A difference between sites adds these distances, but is paired by seeds: what a training "
+        "does to both sites alike cancels. One on the same patients is paired by patients, too.",
         *(metric.interval_note for metric in metrics if metric.interval_note),
         f"{few}.",
     ]

@@ -39,10 +39,10 @@ def asked(results: StudyResults) -> Iterator[Claim]:
     """Yield each registered hypothesis with its answer and the difference that it is about."""
     rows = results.table("hypotheses")
     for row in rows[rows["without"] == 0].to_dict("records"):
-        _, claimed, mean, around, answer = _row(results.findings, row)
+        _, compared, claimed, mean, around, answer = _row(results.findings, row)
         found = answer.partition(": ")[2]
         if mean != DASH:
-            found = f"claimed {claimed}, found {mean} (95% interval {around})"
+            found = f"{compared}: claimed {claimed}, found {mean} (95% interval {around})"
         answer = answer.partition(":")[0]
         yield Claim(answer, str(row["claim"]), found, _TONES.get(answer, ""))
 
@@ -81,7 +81,7 @@ def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame)
 
 def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) -> PageTable:
     """Return the table of the answers to some hypotheses."""
-    header = ("Claim", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
+    header = ("Claim", "Of what", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     body = tuple(_row(findings, row) for row in rows.to_dict("records"))
     return plain(Table(caption, header, body, 1), _TONES)
 
@@ -95,7 +95,19 @@ def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:
     answer = str(row["answer"])
     if answer == NOT_RUN:
         answer = f"{answer}: {row['reason']}"
-    return str(row["claim"]), claimed, mean, between(value, metric, sign=True), answer
+    return str(row["claim"]), _compared(findings, row), claimed, mean, between(value, metric, sign=True), answer
+
+
+def _compared(findings: Findings, row: Mapping[Hashable, Any]) -> str:
+    """Return the conditions and inferences on both sides of a hypothesis; once where they are the same."""
+    sides = []
+    for side in ("", "than_"):
+        named = row[f"{side}condition_id"]
+        titles = [findings.full(one) for one in findings.conditions if one.id == named]
+        titles += [one.title for one in findings.conditions if one.family == named]
+        inference = [findings.name(str(row[f"{side}inference_id"]))] if len(findings.keys) > 1 else []
+        sides.append(", ".join([*titles[:1], *inference]) if titles else "")
+    return " against ".join(filter(None, dict.fromkeys(sides)))
 
 
 def searches_section(results: StudyResults) -> Section | None:

@@ -28,6 +28,7 @@ from . import (
     threshold_and_probabilities,
     who,
 )
+from .answer import by_lead
 from .care import about_pairs, concerns
 from .downloads import Checklist, checklists, statements
 from .history import costs, facts, runs_table, specs
@@ -102,9 +103,11 @@ def _care(report: StudyReport) -> Section:
 
 def _sites(report: StudyReport) -> Section:
     findings, unit = report.findings, report.unit
-    tables = [headline_tables.sites_on_page(findings, one, unit, report.controls) for one in findings.conditions]
-    first, *others = further(tables)
-    marks = {cell.mark for table in tables for row in table.rows for cell in row}
+    led, others = (
+        [headline_tables.sites_on_page(findings, one, unit, report.controls) for one in conditions]
+        for conditions in by_lead(findings)
+    )
+    marks = {cell.mark for table in (*led, *others) for row in table.rows for cell in row}
     keys = []
     if "worst" in marks:
         keys.append('<span class="tag">worst</span> marks the external site with the worst value under that inference.')
@@ -119,9 +122,9 @@ def _sites(report: StudyReport) -> Section:
         *behind_means.overlooked_sentences(report.overlooked, unit),
     ]
     blocks += [
-        first,
+        *led,
         *([Note(Markup(" ".join(keys)))] if keys else []),
-        *others,
+        *further([], others),
         Fold("All metrics", metrics, secondary=True),
     ]
     return Section("sites", "Site by site", blocks, short="Site by site")

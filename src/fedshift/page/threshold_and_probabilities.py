@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ..analysis.calibration import BINS, NUMBERS
 from ..analysis.conditions import ALL, Condition
@@ -13,6 +14,7 @@ from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Value, listed, number
 from ..figures._canvas import short
 from ..study.declaration import Study
+from .answer import by_lead
 from .html import Fold, Light, PageCell, PageTable, Section, further
 from .phrases import bounds, metric_named, over, resampled
 
@@ -42,14 +44,13 @@ def calibration_section(findings: Findings, unit: str = "patients") -> Section |
     if not findings.numbers.of(*NUMBERS):
         return None
     tables = [
-        table
-        for table in (_calibration_table(findings, condition, unit) for condition in findings.conditions)
-        if table.rows
+        [table for condition in conditions if (table := _calibration_table(findings, condition, unit)).rows]
+        for conditions in by_lead(findings)
     ]
     classes = findings.plan.study.dataset.classes
     named = f"class {classes[1]}" if len(classes) == 2 else "the most probable class"
     question = f"Can the probability of {named} be taken at its word? {_sentence(findings)}"
-    blocks = [question.rstrip(), *further(tables), Fold("How to read these columns", EXPLANATION)]
+    blocks = [question.rstrip(), *further(*tables), Fold("How to read these columns", EXPLANATION)]
     return Section("calibration", "Calibration", blocks, short="Calibration")
 
 
@@ -95,15 +96,35 @@ def _signed(x: float, digits: int) -> str:
     return f"{round(x, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def misjudged(findings: Findings, condition: Condition) -> dict[str, Value]:
-    """Return observed / expected of the external sites at which it is surely not 1."""
-    about = condition.id, findings.level_inference(condition), "external"
-    values = {
-        key.site: value
-        for key, value in findings.numbers.of("observed_expected").items()
-        if (key.condition_id, key.inference_id, key.role) == about
-    }
-    return {site: value for site, value in values.items() if value.high < 1 or value.low > 1}
+class Misjudged(NamedTuple):
+    """What is surely wrong with the probabilities at a site, in words, and the numbers behind it, if it has any."""
+
+    site: str
+    words: str
+    numbers: str = ""
+
+
+def misjudged(findings: Findings, conditions: Sequence[Condition], role: str) -> Iterator[Misjudged]:
+    """Yield what is surely wrong with probabilities, at each external site, or (role "internal") at home on average.
+
+    A ratio or a slope without an interval is never surely wrong.
+    """
+    # of three classes and more, no exchange of two of them follows from it
+    exchanged = len(findings.plan.study.dataset.classes) == 2
+    question = ": are the labels coded the other way round?" if exchanged else ""
+    for condition in conditions:
+        key = findings.level_inference(condition)
+        for site in condition.partition.external if role == "external" else [ALL]:
+            ratio = findings.numbers.find("observed_expected", "", condition.id, key, role, site)
+            if ratio.high < 1 or ratio.low > 1:
+                yield Misjudged(site, "too high" if ratio.high < 1 else "too low", of_hundred(ratio))
+            slope = findings.slope(condition, role, site, key)
+            if slope.high < 0:
+                yield Misjudged(site, f"the wrong way round (the interval of the slope is below 0{question})")
+            elif slope.high < 1:
+                yield Misjudged(site, "too extreme (the interval of the slope is below 1)")
+            elif slope.low > 1:
+                yield Misjudged(site, "not extreme enough (above 1)")
 
 
 def of_hundred(value: Value) -> str:
@@ -112,37 +133,21 @@ def of_hundred(value: Value) -> str:
 
 
 def _sentence(findings: Findings) -> str:
-    """Return at which external sites the probabilities of the first condition are surely too high, low or extreme."""
-    condition = findings.conditions[0]
-    key = findings.level_inference(condition)
-    slopes = {site: findings.slope(condition, "external", site, key) for site in condition.partition.external}
-    if not slopes:
+    """Return at which external sites the probabilities of the leading condition are surely too high, low or extreme."""
+    led, _ = by_lead(findings)
+    if not any(condition.partition.external for condition in led):
         return ""
-    # of three classes and more, no exchange of two of them follows from it
-    exchanged = len(findings.plan.study.dataset.classes) == 2
-    question = ": are the labels coded the other way round?" if exchanged else ""
-    ratios = misjudged(findings, condition)
-    level = {
-        "too high": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.high < 1],
-        "too low": [f"{site}: {of_hundred(value)}" for site, value in ratios.items() if value.low > 1],
-    }
-    # a slope without an interval compares as False, and is in no list
-    shape = {
-        f"the wrong way round (the interval of the slope is below 0{question})": [
-            s for s, slope in slopes.items() if slope.high < 0
-        ],
-        "too extreme (the interval of the slope is below 1)": [
-            s for s, slope in slopes.items() if slope.high < 1 and not slope.high < 0
-        ],
-        "not extreme enough (above 1)": [s for s, slope in slopes.items() if slope.low > 1],
-    }
-    sure = [f"surely {words} at {listed(sites)}" for words, sites in (level | shape).items() if sites]
-    named = f"{findings.full(condition)} with {findings.name(key)}"
-    if not sure:
+    named = f"{led[0].full_title(findings.several and not findings.averaged)} with "
+    named += findings.name(findings.level_inference(led[0]))
+    sites = dict[str, list[str]]()
+    for found in misjudged(findings, led, "external"):
+        sites.setdefault(found.words, []).append(": ".join(filter(None, (found.site, found.numbers))))
+    if not sites:
         return (
             f"{named}: at no external site is it sure that probabilities are too high, too low, too extreme, or not "
             "extreme enough."
         )
+    sure = [f"surely {words} at {listed(where)}" for words, where in sites.items()]
     return f"{named}: probabilities are {', and '.join(sure)}."
 
 
@@ -170,17 +175,21 @@ def operating_point_section(results: StudyResults, unit: str = "patients") -> Se
     findings = results.findings
     points = results.operating_points
     study = results.plan.study
-    tables = [table for table in (_points_table(findings, c, points, unit) for c in findings.conditions) if table.rows]
+    tables = [
+        [table for condition in conditions if (table := _points_table(findings, condition, points, unit)).rows]
+        for conditions in by_lead(findings)
+    ]
     lines = [*_of_a_hundred(findings, points), " ".join(described(study)), *_unchosen(findings, points)]
-    return Section("operating-point", "At a threshold", [*lines, *further(tables)], short="At a threshold")
+    return Section("operating-point", "At a threshold", [*lines, *further(*tables)], short="At a threshold")
 
 
 def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
-    """Yield what the first condition flags at each external site, of a hundred samples of either class."""
+    """Yield what the leading condition flags at each external site, of a hundred samples of either class."""
     positive, negative = _classes(findings.plan.study)
-    condition = findings.conditions[0]
+    led, _ = by_lead(findings)
     texts = []
-    for site in condition.partition.external:
+    outside = [(condition, site) for condition in led for site in condition.partition.external]
+    for condition, site in outside:
         point = points.get((condition.id, findings.level_inference(condition), "external", site))
         if point is None:
             continue
@@ -197,34 +206,52 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
         yield f"The model flags {'; '.join(texts)}. The second number of each site is that of false alarms."
 
 
-def threshold_light(results: StudyResults, condition: Condition) -> Light | None:
-    """Return whether threshold and probabilities of a condition hold outside; None where neither is known.
+def threshold_light(results: StudyResults) -> Light | None:
+    """Return whether threshold and probabilities of the leading condition hold outside; None where neither is known.
 
-    A rate does not where its interval at an external site lies below its value on the validation samples at home.
+    A rate does not hold where its interval at an external site lies below its value on the validation samples at home.
+    Probabilities do not where they are surely wrong, at home included: what is as wrong outside as at home cannot be
+    used outside either.
     """
+    findings, points = results.findings, results.operating_points
+    conditions, _ = by_lead(findings)
+    if not any(condition.partition.external for condition in conditions):
+        return None
+    wrong = [text for condition in conditions for text in _drifted_rates(results, condition)]
+    for role, where in (("external", "at {}"), ("internal", "at home")):
+        for found in misjudged(findings, conditions, role):
+            words = f"probabilities {where.format(found.site)} are {found.words.partition(' (')[0]}"
+            wrong.append(f"{words}: {found.numbers}" if found.numbers else words)
+    wrong = list(dict.fromkeys(wrong))
+    outside = [
+        points.get((condition.id, findings.level_inference(condition), "external", site))
+        for condition in conditions
+        for site in condition.partition.external
+    ]
+    if not findings.numbers.of(*NUMBERS) and not any(outside):
+        return None
+    more = f"; {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    detail = wrong[0] + more if wrong else "nothing surely wrong outside, nor at home"
+    place = "operating-point" if points else "calibration"
+    return Light("Threshold and probabilities", "suspect" if wrong else "ok", detail, place)
+
+
+def _drifted_rates(results: StudyResults, condition: Condition) -> Iterator[str]:
+    """Yield each rate of a condition that surely is worse at an external site than in validation at home."""
     findings, points = results.findings, results.operating_points
     key = findings.level_inference(condition)
     home = points.get((condition.id, key, VALIDATION, ALL))
-    outside = {site: points.get((condition.id, key, "external", site)) for site in condition.partition.external}
-    classes = _classes(findings.plan.study) if points else ()
-    wrong = []
-    for site, point in outside.items():
+    for site in condition.partition.external:
+        point = points.get((condition.id, key, "external", site))
         if point is None or home is None:
             continue
+        classes = _classes(findings.plan.study)
         for name in DRIFTS:
             there, before = point.rates[name], home.rates[name].mean
             if there.high < before:
                 rate, usual = (number(1 - x, metric_named(RATE)) for x in (there.mean, before))
                 of = short(classes[DRIFTS.index(name)], LETTERS)
-                wrong.append(f"{POINT_ERRORS[name]} at {site}: {rate} % of {of}, in validation at home {usual} %")
-    for site, value in misjudged(findings, condition).items():
-        wrong.append(f"probabilities at {site} are too {'high' if value.high < 1 else 'low'}: {of_hundred(value)}")
-    if not condition.partition.external or (not findings.numbers.of(*NUMBERS) and not any(outside.values())):
-        return None
-    more = f"; {len(wrong) - 1} more" if len(wrong) > 1 else ""
-    detail = wrong[0] + more if wrong else ""
-    place = "operating-point" if points else "calibration"
-    return Light("Threshold and probabilities", "suspect" if wrong else "ok", detail or "as at home", place)
+                yield f"{POINT_ERRORS[name]} at {site}: {rate} % of {of}, in validation at home {usual} %"
 
 
 def _classes(study: Study) -> tuple[str, str]:

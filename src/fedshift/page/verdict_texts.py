@@ -44,7 +44,7 @@ _FEWER = "you may not conclude whether it holds up in {these}: more {units} must
 _ALIKE = (
     "you may expect it to work about as well in {these} as at home, but this says nothing about other {others}{use}."
 )
-_HOLDS = "holds up at {outside}: the loss is {loss} ({change}), {limit} throughout."
+_HOLDS = "holds up at {outside}: the loss is {signed_loss} ({change}), {limit} throughout."
 _LOSES = "loses {loss} at {outside} ({change}){recovery}."
 _LESS_WELL = "you may conclude that it works less well in {these} than at home, but not"
 
@@ -132,8 +132,8 @@ TEXTS = {
         "Even at the {places} that trained it, its {gate} was {gate_home}, hardly above the {guess} of {blind}, and "
         "outside it was as weak.",
         "you may conclude that it travels, but not that it is of much use anywhere.",
-        "is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is {loss} "
-        "({change}).",
+        "is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is "
+        "{signed_loss} ({change}).",
     ),
     "HOME_WITHOUT_INTERVAL": Text(
         "Cannot tell",
@@ -157,8 +157,8 @@ TEXTS = {
         "Outside it is surely worse at one {place} and surely better at another.",
         "It did worse than at home in one {place} and better in another, and neither is chance.",
         "you may read each {place} by itself, but conclude nothing from their mean, and nothing about other {others}.",
-        "cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {loss} says nothing of "
-        "either.",
+        "cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {signed_loss} says "
+        "nothing of either.",
     ),
     "SITE_FAILS": Text(
         "Depends on the {place}",
