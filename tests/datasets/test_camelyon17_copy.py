@@ -20,10 +20,18 @@ from file_server import FileServer, serving
 from PIL import Image
 
 from fedshift.core.errors import UserError, UserErrors
-from fedshift.datasets import _camelyon17 as copy
 from fedshift.datasets import camelyon17
-from fedshift.datasets._camelyon17 import COLUMNS, FOLDER, RELEASE, WILDS, Counts, Split, faults, patch_file
-from fedshift.datasets.camelyon17 import Camelyon17
+from fedshift.datasets.camelyon17 import (
+    COLUMNS,
+    FOLDER,
+    HUB,
+    RELEASE,
+    WILDS,
+    Camelyon17,
+    Counts,
+    faults,
+    patch_file,
+)
 from fedshift.io import download
 from fedshift.io.download import Source
 from fedshift.io.text import read_json
@@ -32,7 +40,8 @@ from fedshift.study.run import Data
 
 EACH = 6  # patches of a centre: two patients, both labels
 COUNTS = Counts(patches=dict.fromkeys(range(5), (3, 3)), patients=dict.fromkeys(range(5), 2), splits=(15, 3))
-SPLITS = {"train": Split(2, 15), "validation": Split(1, 9), "test": Split(1, 6)}
+SPLITS = {"train": (2, 15), "validation": (1, 9), "test": (1, 6)}
+REAL = camelyon17.SPLITS
 DATA = Data(dataset=Camelyon17(), synthetic=False)
 
 
@@ -69,7 +78,7 @@ def write_shards(folder: Path, table: pd.DataFrame, images: dict[int, bytes]) ->
     test, held_out = named["center"] == 2, (named["center"] == 1) | (named["split"] == 1)
     parts = {"train": named[~test & ~held_out], "validation": named[held_out & ~test], "test": named[test]}
     for name, rows in parts.items():
-        shards = copy.HUB.shards(name, SPLITS[name].shards)
+        shards = HUB.shards(name, SPLITS[name][0])
         for k, shard in enumerate(shards):
             part = rows[::-1][k :: len(shards)].drop(columns="split")
             cells = [{"bytes": images[i], "path": None} for i in part.index]
@@ -110,7 +119,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camelyon17, "WILDS", COUNTS)
     monkeypatch.setattr(camelyon17, "SPLITS", SPLITS)
     monkeypatch.setattr(download, "BACKOFF", 0)
-    monkeypatch.setattr(copy, "SIZE", 10_000)
     monkeypatch.setattr(camelyon17, "SIZE", 10_000)
 
 
@@ -128,7 +136,7 @@ def server(shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer
 
 
 def path(name: str) -> str:
-    return f"/datasets/{copy.HUB.dataset}/resolve/{copy.HUB.revision}/data/{name}"
+    return f"/datasets/{HUB.dataset}/resolve/{HUB.revision}/data/{name}"
 
 
 def leaves(folder: Path) -> dict[str, bytes]:
@@ -178,7 +186,7 @@ def test_shards_in_the_mirror_are_read_where_they_lie(shards: Path, tmp_path: Pa
 
 
 def test_an_interrupted_download_goes_on_where_it_was(server: FileServer, tmp_path: Path) -> None:
-    first, second = (path(shard.filename) for shard in copy.HUB.shards("train", 2))
+    first, second = (path(shard.filename) for shard in HUB.shards("train", 2))
     server.faults[second] = ["half", *["503"] * 99]
     with pytest.raises(UserError, match="2 sources: none of them gives the files"):
         prepare.obtain(DATA, tmp_path, None)
@@ -335,8 +343,10 @@ def test_the_published_counts_add_up() -> None:
     assert set(metadata()) == set(COLUMNS)
 
 
-def test_the_whole_copy_has_21_shards_of_one_revision() -> None:
-    wanted = {"train": 14, "validation": 3, "test": 4}
-    real = copy.shards({name: Split(number, 0) for name, number in wanted.items()})
+def test_the_whole_copy_has_21_shards_of_one_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(camelyon17, "SPLITS", REAL)
+    shards = camelyon17.shards()
+    assert {name: len(sources) for name, sources in shards.items()} == {"train": 14, "validation": 3, "test": 4}
+    real = [source for sources in shards.values() for source in sources]
     assert len({source.filename for source in real}) == 21
-    assert all(f"/resolve/{copy.HUB.revision}/data/" in str(source.url) for source in real)
+    assert all(f"/resolve/{HUB.revision}/data/" in str(source.url) for source in real)

@@ -20,8 +20,7 @@ from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.datasets import camelyon17
-from fedshift.datasets._camelyon17 import Counts
-from fedshift.datasets.camelyon17 import FOLDER, Camelyon17
+from fedshift.datasets.camelyon17 import FOLDER, Camelyon17, Counts
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import read_image
 from fedshift.io.tables import write_table

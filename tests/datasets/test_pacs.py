@@ -19,9 +19,10 @@ from PIL import Image
 
 from fedshift import UserError
 from fedshift.data.prepared import Prepared
-from fedshift.datasets import _hub_copy, pacs
+from fedshift.datasets import pacs
 from fedshift.datasets.pacs import COUNTS, NAMES, SITES, Pacs
-from fedshift.io.download import SourceError
+from fedshift.io import origins
+from fedshift.io.download import Source, SourceError
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
 
@@ -72,7 +73,14 @@ def test_an_image_that_is_missing_is_noticed(tmp_path: Path) -> None:
 
 
 def test_where_no_source_gives_it_it_is_said_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hub_copy, "fetch", lambda *_, **__: (_ for _ in ()).throw(SourceError("hub", "is not there")))
+    fetch = origins.fetch
+
+    def without_hub(source: Source, *words: Any, **settings: Any) -> Path:
+        if source.url:
+            raise SourceError("hub", "is not there")
+        return fetch(source, *words, **settings)
+
+    monkeypatch.setattr(origins, "fetch", without_hub)
     with pytest.raises(UserError, match=r"PACS\.zip: no lasting address is known.*DomainBed.*is not there.*mirror=DIR"):
         prepare.obtain(Data(dataset=Pacs(), synthetic=False), tmp_path / "raw", None)
 

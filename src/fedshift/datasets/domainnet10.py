@@ -20,11 +20,10 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..io.disk import atomic_folder, in_turn
 from ..io.download import MARKER, Source, fetch
-from ..io.origins import Hub, Origin, Receipt, checked, class_names, obtain
+from ..io.origins import NAME, Hub, Origin, Receipt, Row, checked, class_names, obtain, write_images
 from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
 from ._folders import opened, write_site
-from ._hub_copy import NAME, Row, write_images
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
 ARCHIVE = "the authors' archives"

@@ -12,11 +12,10 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
 from ..io.download import MARKER, Source
-from ..io.origins import Hub, Origin, Receipt, obtain
+from ..io.origins import INDEX, Hub, Origin, Receipt, Row, obtain, write_images
 from ..io.text import read_json, write_json
 from ._base import Card, Dataset, Opened
 from ._folders import below, opened, write_folders
-from ._hub_copy import INDEX, Row, write_images
 
 COUNTS = {"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929}
 SITES = tuple(COUNTS)

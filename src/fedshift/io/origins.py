@@ -1,4 +1,7 @@
-"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of these."""
+"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of these.
+
+A copy at the Hub holds images in Parquet shards; they are written as the files of the original archive.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..core.console import say
+from ..core.console import say, track
 from ..core.errors import UserError
 from .download import USE_MIRROR, Source, SourceError, fetch
 from .guards import require_regular
+from .tables import read_table, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENDPOINT = "HF_ENDPOINT"
 """Variable of the environment that names another server with the same paths, as the Hub's own programs read it."""
@@ -22,6 +29,12 @@ ROWS = 64
 """Rows of a shard that are held in memory at once."""
 BUFFER = 1 << 20
 """Bytes of a column that are read ahead: a row group is never held as a whole."""
+NAME = "the copy at the Hugging Face Hub"
+INDEX = "shards"
+"""The folder that remembers which shards were written."""
+Row = dict[str, Any]
+Place = Callable[[Row, int, Path], tuple[str, Row]]
+"""Returns, for a row, its number and its shard, the path of the image (empty: not needed) and the record of the row."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +98,6 @@ def rows(shard: Path, columns: Sequence[str], remedy: str = "delete it and start
                 yield from found
 
 
-def number_of_rows(shard: Path, remedy: str = "delete it and start again") -> int:
-    """Return the number of rows of a Parquet shard, which its end tells."""
-    import pyarrow.parquet as pq
-
-    require_regular(shard)
-    with _damage(shard, "", remedy):
-        return int(pq.read_metadata(shard).num_rows)
-
-
 def class_names(shard: Path, column: str) -> list[str]:
     """Return the names of the classes 0, 1, ... of a column, which the Hub writes into the head of a shard."""
     import pyarrow.parquet as pq
@@ -114,6 +118,64 @@ def _damage(shard: Path, place: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(shard, f"{place}cannot be read: {str(error)[:200] or type(error).__name__}", remedy) from error
+
+
+def write_images(
+    source: Source, folder: Path, mirror: Path | None, columns: Sequence[str], place: Place
+) -> pd.DataFrame:
+    """Write the images of a shard into `folder`, with their bytes as they are, and return a record of each row.
+
+    `columns` are those that `place` reads beside `image`; it raises ValueError for a row that does not belong to the
+    dataset. A downloaded shard lies beside `folder`, and is removed once it is written, or where it is damaged. A shard
+    that was written is not asked for again. Raises UserError that names the row for a shard that is damaged.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    index = folder / INDEX / f"{source.filename}.csv"
+    # a kill between two shards loses one of them, and not the whole download
+    if index.exists():
+        return read_table(index)
+    shard = fetch(source, folder.parent, mirror, copy=False)
+    downloaded = shard.parent == folder.parent
+    remedy = "check this file of the mirror, or get it again"
+    if downloaded:
+        remedy = "it was deleted: start again to get it anew"
+    try:
+        require_regular(shard)
+        with _damage(shard, "", remedy):
+            number = int(pq.read_metadata(shard).num_rows)
+        written = _written(shard, folder, columns, place, remedy)
+        table = pd.DataFrame(track(written, f"unpack {shard.name}", number, "images"))
+        # the index says that all images of this shard are on the disk
+        os.sync()
+        write_table(index, table)
+    except UserError:
+        if downloaded:
+            shard.unlink(missing_ok=True)
+        raise
+    if downloaded:
+        shard.unlink(missing_ok=True)
+    return table
+
+
+def _written(shard: Path, folder: Path, columns: Sequence[str], place: Place, remedy: str) -> Iterator[Row]:
+    """Write each image of a shard, and yield the record of its row."""
+    for number, row in enumerate(rows(shard, ["image", *columns], remedy)):
+        try:
+            content = (row["image"] or {}).get("bytes")
+            if not content:
+                raise ValueError("has no image")
+            path, record = place(row, number, shard)
+        except (TypeError, AttributeError) as error:
+            raise UserError(f"{shard}, row {number}", f"is damaged: {error}", remedy) from None
+        except ValueError as error:
+            raise UserError(f"{shard}, row {number}", str(error), remedy) from None
+        if path:
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        yield record
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ import numpy as np
 
 from ...core.errors import UserError, did_you_mean
 from ...core.rng import stream
-from .grey import truncated
 
 SIDE = 32
 CHUNK = 250  # images at once; their memory fits into the cache of the CPU
@@ -60,5 +59,5 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, first: 
         part = images[start : start + CHUNK]
         streams = [stream(seed, "corrupt", name, severity, first + start + i) for i in range(len(part))]
         x = function(part, streams, *constants[severity - 1])
-        out[start : start + CHUNK] = x if x.dtype == np.uint8 else truncated(x)
+        out[start : start + CHUNK] = x if x.dtype == np.uint8 else blur.truncated(x)
     return out

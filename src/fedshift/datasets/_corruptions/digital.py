@@ -1,6 +1,6 @@
 """Noise, brightness, contrast, saturation, pixels, JPEG and elastic maps of CIFAR-10-C.
 
-The module `grey` explains functions and `TABLE`.
+The module `blur` explains functions and `TABLE`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from .grey import Streams, Table
+from .blur import Streams, Table
 
 ANCHORS = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])
 """Coordinates x and y of three points 10 pixels off the middle, which is (16, 16)."""

@@ -1,6 +1,6 @@
 """Snow, frost, fog and spatter of CIFAR-10-C, with OpenCV's edges, box means and equalised histograms.
 
-The module `grey` explains functions and `TABLE`.
+The module `blur` explains functions and `TABLE`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from scipy import ndimage
 from scipy.stats import zscore
 
 from ...core.rng import stream
-from .blur import moved, zooming
-from .grey import Streams, Table, truncated
+from .blur import Streams, Table, moved, truncated, zooming
 
 LUMA = np.array([0.299, 0.587, 0.114])
 WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
