@@ -64,11 +64,7 @@ def read_shapes(path: Path) -> list[Shape]:
     readers: dict[str, Callable[[Path], Iterable[Shape]]] = {".xml": _asap, ".geojson": _geojson, ".json": _geojson}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise UserError(
-            path,
-            "is neither .xml nor .geojson",
-            "export it as .xml (ASAP) or .geojson (QuPath)",
-        )
+        raise UserError(path, "is neither .xml nor .geojson", "export it as .xml (ASAP) or .geojson (QuPath)")
     shapes = [Shape(shape.names, tuple(ring for ring in shape.rings if len(ring) > 2)) for shape in reader(path)]
     return [shape for shape in shapes if shape.rings]
 
@@ -115,9 +111,7 @@ def _points(pairs: Sequence[Sequence[Any]]) -> Points:
 def _geojson(path: Path) -> Iterator[Shape]:
     content = read_json(path)
     with readable(path, "GeoJSON"):
-        whole = content
-        if isinstance(content, dict):
-            whole = content.get("features", [content])
+        whole = content.get("features", [content]) if isinstance(content, dict) else content
         shapes = [
             Shape(_classes(feature), tuple(map(_points, polygon)))
             for feature in whole

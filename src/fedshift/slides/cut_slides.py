@@ -1,30 +1,32 @@
-"""Slides cut into patches: images, a table of them, contact sheets, and an account of how they were made."""
+"""Slides of a table cut into patches: images, a table of them, contact sheets, and an account of how they were made."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 from ..core.console import Progress, say
 from ..core.errors import UserError, require_none
 from ..core.spelling import folded
+from ..datasets._own_rows import empty_cells, read_rows
 from ..io.disk import atomic_folder
 from ..io.pseudonyms import Pseudonyms
 from ..io.text import write_json
 from .annotations import ROLES, Mask, Shape, area, by_role, read_shapes, require_inside
-from .pyramid import Pixels, Pyramid, opened, require_openslide
-from .slide_table import WRITTEN, Slide, read_slides
+from .pyramid import LEAST, MOST, Pixels, Pyramid, opened, require_openslide
 from .squares import (
+    CLASSES,
     FAINT,
     MUCH,
     THUMBNAIL,
@@ -55,14 +57,112 @@ DIFFERS = 0.05
 """The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
 SHEET = 40
 """The most slides on a contact sheet."""
+Tile = tuple[Pixels, Sequence[str]]
+"""A slide on a contact sheet: its thumbnail with what was found, and lines of text below it."""
+NEEDED = ("slide", "site", "patient")
+KNOWN = (*NEEDED, "annotation", "mpp", "label")
+WRITTEN = ("path", "label", "site", "patient", "slide", "x", "y", "mpp", "tumour_fraction", "tissue_fraction", "weight")
+"""Columns of the table of patches, before the further columns of the table of slides."""
+RESERVED = (*WRITTEN, "sample", "base")
+"""Names that a further column cannot have: the table of patches, or the dataset that reads it, has such a column."""
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A slide on a contact sheet: its thumbnail with what was found, and lines of text below it."""
+class Slide:
+    """A row of the table of slides.
 
-    picture: Pixels
-    lines: tuple[str, ...]
+    `where` is its place, `name` that of the file without its ending, and `further` holds its further columns.
+    """
+
+    where: str
+    path: Path
+    name: str
+    annotation: Path | None
+    site: str
+    patient: str
+    mpp: float | None
+    label: str
+    further: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """Return the name that no other slide of the table has."""
+        return f"{self.site}/{self.patient}/{self.name}"
+
+
+def read_slides(table: Path) -> tuple[list[Slide], list[UserError]]:
+    """Return the rows of a table of slides whose cells can be used, and an error for each fault of the others.
+
+    Raises UserErrors for an unreadable file, and one without rows or without a column that it needs.
+    """
+    rows = read_rows(table, NEEDED, "list each slide in a row")
+    further = [name for name in map(str, rows) if name not in KNOWN]
+    require_none(
+        UserError(table, f"the column {name!r} has a name that the table of patches needs", "rename it")
+        for name in further
+        if name in RESERVED
+    )
+    faults = [fault for name in NEEDED for fault in empty_cells(table, rows[name])]
+    slides = list[Slide]()
+    complete = rows[rows[list(NEEDED)].notna().all(axis=1)].fillna("")
+    for line, found in zip(complete.index, complete.to_dict("records"), strict=True):
+        cells = {str(name): str(cell) for name, cell in found.items()}
+        where = f"{table}, {rows.index.name} {line}"
+        wrong = list(_faults(where, cells))
+        faults += wrong
+        if wrong:
+            continue
+        path, annotation, mpp = table.parent / cells["slide"], cells.get("annotation"), cells.get("mpp")
+        slides.append(
+            Slide(
+                where,
+                path,
+                path.stem,
+                table.parent / annotation if annotation else None,
+                cells["site"],
+                cells["patient"],
+                float(mpp) if mpp else None,
+                cells.get("label", ""),
+                {name: cells[name] for name in further},
+            )
+        )
+    return slides, [*faults, *_repeated(slides)]
+
+
+def _faults(where: str, cells: dict[str, str]) -> Iterator[UserError]:
+    for column in ("site", "patient"):
+        if any(mark in cells[column] for mark in "/\\\0") or cells[column].startswith("."):
+            problem = f"{column} {cells[column]!r} cannot be the name of a folder"
+            yield UserError(where, problem, "leave out / and \\, and dots in front")
+    size = cells.get("mpp", "")
+    if size and not LEAST <= _number(size) <= MOST:
+        problem = f"mpp {size!r} is not a number of micrometres between {LEAST} and {MOST:.0f}"
+        yield UserError(where, problem, "write a number such as 0.25, or nothing if the slide's file has it")
+    label = cells.get("label", "")
+    if label not in ("", *CLASSES):
+        yield UserError(where, f"label {label!r} is none of {', '.join(CLASSES)}", "write one of them, or nothing")
+    elif label != "normal" and not cells.get("annotation"):
+        problem = "has no annotation, and no label normal: nobody knows which of its tissue is tumour"
+        yield UserError(where, problem, "name its annotation, or write label normal if it is free of tumour")
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def _repeated(slides: Sequence[Slide]) -> Iterator[UserError]:
+    """Yield an error for each slide whose file, or whose name beside its site and patient, is in an earlier row."""
+    files = dict[Path, str]()
+    keys = dict[str, str]()
+    for slide in slides:
+        first = files.setdefault(slide.path.resolve(), slide.where)
+        if first != slide.where:
+            yield UserError(slide.where, f"{slide.path} is the slide of {first}", "list it once")
+        elif (first := keys.setdefault(slide.key.casefold(), slide.where)) != slide.where:
+            yield UserError(slide.where, f"site, patient and file name {slide.key} are those of {first}", "rename one")
 
 
 def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iterable[Chosen]) -> Pixels:
@@ -71,7 +171,9 @@ def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iter
     every = slice(survey.reduction // 2, None, survey.reduction)
     picture = survey.thumbnail.copy()
     height, width = picture.shape[:2]
-    for mask, colour, strength in ((tumour[every, every], TUMOUR, 0.35), (_rim(tissue[every, every]), TISSUE, 1.0)):
+    tumour, tissue = tumour[every, every], tissue[every, every]
+    rim = tissue & ~ndimage.binary_erosion(tissue)
+    for mask, colour, strength in ((tumour, TUMOUR, 0.35), (rim, TISSUE, 1.0)):
         part = picture[: mask.shape[0], : mask.shape[1]]
         part[mask] = part[mask] * (1 - strength) + np.array(colour) * strength
     for squares in chosen:
@@ -81,13 +183,9 @@ def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iter
     return picture
 
 
-def _rim(mask: Mask) -> Mask:
-    return mask & ~ndimage.binary_erosion(mask)
-
-
 def sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Return the contact sheet of the slides of a site."""
-    lines = max(len(tile.lines) for tile in tiles)
+    lines = max(len(words) for _, words in tiles)
     wide = THUMBNAIL + GAP
     high = THUMBNAIL + GAP + lines * LINE
     across = max(min(ACROSS, len(tiles)), 2)
@@ -95,12 +193,12 @@ def sheet(tiles: Sequence[Tile]) -> Image.Image:
     draw = ImageDraw.Draw(image)
     font = ImageFont.load_default(11)
     draw.text((GAP, GAP // 2), LEGEND, "black", font)
-    for number, tile in enumerate(tiles):
+    for number, (picture, words) in enumerate(tiles):
         left = GAP + number % across * wide
         top = GAP + LINE + number // across * high
-        image.paste(Image.fromarray(tile.picture), (left, top))
-        for line, text in enumerate(tile.lines):
-            draw.text((left, top + tile.picture.shape[0] + line * LINE), text, "black", font)
+        image.paste(Image.fromarray(picture), (left, top))
+        for line, text in enumerate(words):
+            draw.text((left, top + picture.shape[0] + line * LINE), text, "black", font)
     return image
 
 
@@ -111,28 +209,6 @@ class Written:
     table: Path
     patches: dict[str, int]
     sheets: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The names under which the patches of a slide are written."""
-
-    site: str
-    patient: str
-    slide: str
-
-    def path(self, x: int, y: int) -> Path:
-        """Return the path of a patch in the folder that is written."""
-        return Path(self.site, self.patient, f"{self.slide}_{x}_{y}.png")
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """A slide that has been cut: rows of the table of patches, its part of the account, its place on the sheet."""
-
-    rows: list[dict[str, Any]]
-    account: dict[str, Any]
-    tile: Tile
 
 
 def cut(
@@ -147,15 +223,28 @@ def cut(
     """
     settings.require()
     require_openslide()
+    import openslide
+
     if out.exists() or out.is_symlink():
         raise UserError(out, "is there already", "name a folder that is not there, or remove this one")
     if key is not None and key.resolve().is_relative_to(out.resolve()):
         raise UserError(key, "is inside the folder that is written", "keep the key apart from what you share")
     slides = sorted(_sound(table, settings), key=lambda slide: slide.site)
-    names = _names(slides, Pseudonyms.read(key) if key is not None else None)
+    shown = slides
+    if key is not None:
+        hidden = Pseudonyms.read(key)
+        shown = [
+            replace(slide, patient=hidden("patient", folded(slide.patient)), name=hidden("slide", slide.key))
+            for slide in slides
+        ]
     with atomic_folder(out) as new:
-        written, accounts = _write(list(zip(slides, names, strict=True)), new, out, settings, threads)
-        write_json(new / ACCOUNT, _account(version, settings, accounts))
+        written, accounts = _write(list(zip(slides, shown, strict=True)), new, out, settings, threads)
+        versions = {
+            "fedshift": version,
+            "openslide": openslide.__library_version__,
+            "openslide-python": openslide.__version__,
+        }
+        write_json(new / ACCOUNT, {"versions": versions, "settings": asdict(settings), "slides": accounts})
     return written
 
 
@@ -202,22 +291,12 @@ def _shapes(slide: Slide, pyramid: Pyramid, settings: Settings) -> dict[str, lis
     return roles
 
 
-def _names(slides: Sequence[Slide], pseudonyms: Pseudonyms | None) -> list[_Names]:
-    """Return the names under which slides are written."""
-    if pseudonyms is None:
-        return [_Names(slide.site, slide.patient, slide.name) for slide in slides]
-    return [
-        _Names(slide.site, pseudonyms("patient", folded(slide.patient)), pseudonyms("slide", slide.key))
-        for slide in slides
-    ]
-
-
 def _write(
-    slides: Sequence[tuple[Slide, _Names]], new: Path, out: Path, settings: Settings, threads: int
+    slides: Sequence[tuple[Slide, Slide]], new: Path, out: Path, settings: Settings, threads: int
 ) -> tuple[Written, list[dict[str, Any]]]:
     """Write patches, table and contact sheets into the empty folder `new`, which is to become `out`.
 
-    Returns what was written, and the account of each slide.
+    `slides` are each as it is, and under the names that are written. Returns what was written, and the account of each.
     """
     numbers = Counter[str]()
     accounts = list[dict[str, Any]]()
@@ -229,11 +308,14 @@ def _write(
             many = len(list(of_site))
             for start in range(0, many, SHEET):
                 tiles = list[Tile]()
-                for done in itertools.islice(cuts, min(SHEET, many - start)):
-                    _append(new / TABLE, done.rows)
-                    numbers.update(row["label"] for row in done.rows)
-                    accounts.append(done.account)
-                    tiles.append(done.tile)
+                for rows, account, tile in itertools.islice(cuts, min(SHEET, many - start)):
+                    if rows:
+                        begun = (new / TABLE).exists()
+                        patches = pd.DataFrame(rows)
+                        patches.to_csv(new / TABLE, mode="a", header=not begun, index=False, lineterminator="\n")
+                    numbers.update(row["label"] for row in rows)
+                    accounts.append(account)
+                    tiles.append(tile)
                     bar.update()
                 name = f"contact-{site}{f'-{start // SHEET + 1}' if start else ''}.png"
                 sheet(tiles).save(new / name)
@@ -243,27 +325,10 @@ def _write(
     return Written(out / TABLE, dict(numbers), tuple(sheets)), accounts
 
 
-def _append(table: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Append rows to the table of patches, which gets its header with the first of them."""
-    import pandas as pd
-
-    if rows:
-        pd.DataFrame(rows).to_csv(table, mode="a", header=not table.exists(), index=False, lineterminator="\n")
-
-
-def _account(version: str, settings: Settings, slides: list[dict[str, Any]]) -> dict[str, Any]:
-    import openslide
-
-    versions = {
-        "fedshift": version,
-        "openslide": openslide.__library_version__,
-        "openslide-python": openslide.__version__,
-    }
-    return {"versions": versions, "settings": asdict(settings), "slides": slides}
-
-
-def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
-    """Cut one slide: write its patches, and return what is to be known about them."""
+def _cut(
+    slide: Slide, shown: Slide, folder: Path, settings: Settings
+) -> tuple[list[dict[str, Any]], dict[str, Any], Tile]:
+    """Cut one slide, and return rows of the table of patches, its part of the account, and its place on the sheet."""
     with opened(slide.path, slide.mpp) as pyramid:
         grid = _grid(pyramid, settings)
         shapes = _shapes(slide, pyramid, settings)
@@ -277,9 +342,9 @@ def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
         numbers = {squares.label: len(squares.places) for squares in chosen}
         warnings = _warnings(pyramid, threshold, float(on_tissue.mean()), numbers)
         account = {
-            "site": names.site,
-            "patient": names.patient,
-            "slide": names.slide,
+            "site": shown.site,
+            "patient": shown.patient,
+            "slide": shown.name,
             "vendor": pyramid.vendor,
             "size": pyramid.size,
             "mpp": pyramid.mpp,
@@ -292,29 +357,29 @@ def _cut(slide: Slide, names: _Names, folder: Path, settings: Settings) -> _Cut:
             "patches": numbers,
             "warnings": warnings,
         }
-        rows = [row for part in chosen for row in _patches(pyramid, grid, squares, part, names, folder)]
+        rows = [row for part in chosen for row in _patches(pyramid, grid, squares, part, shown, folder)]
         picture = overlay(surveyed, grid, tumour, on_tissue, chosen)
     words = ", ".join(f"{number} {name}" for name, number in numbers.items()) or "no patches"
     say(f"{slide.key}: {words}")
     for warning in warnings:
         say(f"{slide.where}: warning: {warning}")
-    texts = f"{names.patient} {names.slide}", f"{words}; threshold {threshold:g}", *warnings
-    return _Cut([row | slide.further for row in rows], account, Tile(picture, texts))
+    texts = f"{shown.patient} {shown.name}", f"{words}; threshold {threshold:g}", *warnings
+    return [row | slide.further for row in rows], account, (picture, texts)
 
 
 def _patches(
-    pyramid: Pyramid, grid: Grid, squares: Labelled, chosen: Chosen, names: _Names, folder: Path
+    pyramid: Pyramid, grid: Grid, squares: Labelled, chosen: Chosen, shown: Slide, folder: Path
 ) -> list[dict[str, Any]]:
     """Write patches of one label, and return their rows of the table."""
     settings = grid.settings
     rows = list[dict[str, Any]]()
-    (folder / names.site / names.patient).mkdir(parents=True, exist_ok=True)
+    (folder / shown.site / shown.patient).mkdir(parents=True, exist_ok=True)
     for place, (x, y) in zip(map(tuple, chosen.places), grid.corners(chosen.places).tolist(), strict=True):
-        path = names.path(x, y)
+        path = Path(shown.site, shown.patient, f"{shown.name}_{x}_{y}.png")
         pixels = pyramid.read(x, y, settings.size, settings.size, grid.scale, Image.Resampling.LANCZOS)
         Image.fromarray(pixels).save(folder / path)
         cells = (
-            *(path.as_posix(), chosen.label, names.site, names.patient, names.slide, x, y, settings.mpp),
+            *(path.as_posix(), chosen.label, shown.site, shown.patient, shown.name, x, y, settings.mpp),
             *(squares.tumour_share[place], squares.tissue_share[place], chosen.weight),
         )
         rows.append(dict(zip(WRITTEN, cells, strict=True)))
@@ -323,13 +388,10 @@ def _patches(
 
 def _warnings(pyramid: Pyramid, threshold: float, share: float, numbers: dict[str, int]) -> list[str]:
     """Return what a person should look at on the contact sheet, each in a few words."""
-    stated = pyramid.mpp
-    read = pyramid.mpp_of_file
+    stated, read = pyramid.mpp, pyramid.mpp_of_file
+    differs = read is not None and abs(read - stated) > DIFFERS * stated
     cases = [
-        (
-            read is not None and abs(read - stated) > DIFFERS * stated,
-            f"mpp {stated:g} in the table, {read} in the file",
-        ),
+        (differs, f"mpp {stated:g} in the table, {read} in the file"),
         (threshold < FAINT, f"saturation threshold {threshold:g}: blank, or not stained in colour"),
         (share > MUCH, f"tissue on {share:.0%} of the slide: look at its rim"),
         (not numbers, "no square for a patch"),

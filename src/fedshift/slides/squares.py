@@ -162,10 +162,6 @@ class Labelled:
     tumour: Mask
     normal: Mask
 
-    def places(self, label: str) -> Places:
-        """Return rows and columns of the squares with a label, (n, 2)."""
-        return np.argwhere(self.tumour if label == "tumour" else self.normal)
-
 
 def label(grid: Grid, tumour: Mask, tissue: Mask, ignored: Mask | None) -> Labelled:
     """Label each square of a slide by the rule of WILDS; the three masks have the grid's shape of a mask.
@@ -201,7 +197,7 @@ def choose(squares: Labelled, settings: Settings, slide: str) -> list[Chosen]:
     """
     # crc32 and not hash: Python's own hash of a text differs from process to process
     rng = np.random.default_rng([settings.seed, zlib.crc32(slide.encode())])
-    places = {name: squares.places(name) for name in CLASSES}
+    places = {"normal": np.argwhere(squares.normal), "tumour": np.argwhere(squares.tumour)}
     half = settings.per_slide // 2
     tumours = min(len(places["tumour"]), max(half, settings.per_slide - len(places["normal"])))
     numbers = {"tumour": tumours, "normal": min(len(places["normal"]), settings.per_slide - tumours)}
