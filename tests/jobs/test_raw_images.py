@@ -15,8 +15,7 @@ from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
 from fedshift.io.images import read_image, shorter_side
 from fedshift.io.tables import write_table
-from fedshift.jobs.prepare import prepare
-from fedshift.jobs.raw_images import notes, readable_rows
+from fedshift.jobs.prepare import notes, prepare, readable_rows
 from fedshift.study.run import Data
 
 SIDE = 8

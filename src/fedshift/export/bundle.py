@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import __version__
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
@@ -51,7 +53,7 @@ def own_folder(out: Path) -> Iterator[Path]:
 
     Raises UserError where `out` holds anything that an earlier export did not write there.
     """
-    require_own(out, MARKER, "--out")
+    require_own(out, MARKER)
     with atomic_folder(out.resolve()) as new:
         yield new
         written = sorted(path.relative_to(new).as_posix() for path in new.rglob("*"))
@@ -117,9 +119,11 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
     classes = run.data.dataset.classes
     x, logits = _extremes(run, model, shape)
     channels = len(x[0])
-    format, names = "magnitude", ["intensity"] * channels
-    if channels == 3:
-        format, names = "RGB", ["R", "G", "B"]
+    # what MONAI calls logits (batch, classes) of images, and those of pixels (batch, classes, height, width)
+    form: dict[str, Any] = {"type": "image", "format": "segmentation", "spatial_shape": list(logits.shape[2:])}
+    if logits.dim() == 2:
+        form = {"type": "logits", "format": "classes", "spatial_shape": [1, logits.shape[1]]}
+    format, names = ("RGB", ["R", "G", "B"]) if channels == 3 else ("magnitude", ["intensity"] * channels)
     return {
         "version": __version__,
         "changelog": {__version__: "exported by fedshift"},
@@ -151,7 +155,7 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
             },
             "outputs": {
                 "pred": {
-                    **_form(logits),
+                    **form,
                     "num_channels": logits.shape[1],
                     "dtype": str(logits.dtype).removeprefix("torch."),
                     "value_range": [],
@@ -161,13 +165,6 @@ def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[s
             },
         },
     }
-
-
-def _form(logits: torch.Tensor) -> dict[str, Any]:
-    """Return what MONAI calls logits (batch, classes) of images, or those of pixels (batch, classes, height, width)."""
-    if logits.dim() == 2:
-        return {"type": "logits", "format": "classes", "spatial_shape": [1, logits.shape[1]]}
-    return {"type": "image", "format": "segmentation", "spatial_shape": list(logits.shape[2:])}
 
 
 def _numbered(names: Iterable[str]) -> dict[str, str]:
@@ -260,6 +257,10 @@ def readme(run: Run, name: str, client: str | None) -> str:
     ]
     if card.caveat:
         facts.append(f"Caveat: {card.caveat}")
+    written = "eval/predictions.csv: path, and a probability for each class"
+    if run.data.task.pictures:
+        folders = " and ".join(f"eval/{kind}s" for kind in run.data.task.pictures)
+        written = f"eval/predictions.csv, with numbers of each image, and a PNG file of each into {folders}"
     facts.append("Network, transforms and training: models/spec.json")
     return f"""# {run.method}, batch norm {run.bn}
 
@@ -271,7 +272,7 @@ with the column `path`,
 
     python -m monai.bundle run {FILES} --dataset_dir FOLDER
 
-{_written(run)} Another treatment of batch norm at test time:
+writes {written}. Another treatment of batch norm at test time:
 
     python -m monai.bundle run {FILES} --dataset_dir FOLDER --inference '{{"name": "tsmobn", "momentum": 0.9}}'
 
@@ -279,14 +280,6 @@ This compares the metadata with the network:
 
     python -m monai.bundle verify_net_in_out network_def {FILES}
 """
-
-
-def _written(run: Run) -> str:
-    """Return what the bundle's workflow writes, as a sentence."""
-    if run.data.task.pictures:
-        folders = " and ".join(f"eval/{kind}s" for kind in run.data.task.pictures)
-        return f"writes eval/predictions.csv, with numbers of each image, and a PNG file of each into {folders}."
-    return "writes eval/predictions.csv: path, and a probability for each class."
 
 
 def _origin(run: Run) -> str:
@@ -309,7 +302,6 @@ def _sites(run: Run) -> str:
 
 def _extremes(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a black and a white image as the network sees them (2, channels, height, width), and its logits."""
-    import numpy as np
     import torch
 
     from ..data.samples import MappedSamples

@@ -18,6 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from ..algorithms import LOGGED
 from ..analysis import study_results
 from ..core import digest
@@ -32,7 +34,6 @@ from ..study.run import Run
 from . import without_places
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow import MlflowClient
 
 MEANS = ("loss", "accuracy")
@@ -96,6 +97,7 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
     for run in runs:
         manifest, started = _manifest(paths.run_files(run.id).manifest)
         table = read_rounds(paths.run_files(run.id).rounds)
+        passed: dict[Any, float] = table.groupby("round")["seconds"].sum().cumsum().to_dict()
         yield Account(
             id=run.id,
             settings=_settings(plan, run),
@@ -103,7 +105,7 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
             scores=tuple(scores.get(run.id, ())),
             facts=_facts(run, manifest),
             kept=manifest["best_round"],
-            clock=_clock(table, started),
+            clock={0: started} | {int(number): started + float(seconds) for number, seconds in passed.items()},
         )
 
 
@@ -185,11 +187,6 @@ def _facts(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def _clock(table: pd.DataFrame, started: float) -> dict[int, float]:
-    passed: dict[Any, float] = table.groupby("round")["seconds"].sum().cumsum().to_dict()
-    return {0: started} | {int(number): started + float(seconds) for number, seconds in passed.items()}
-
-
 HOME = Path("results", "exports")
 DATABASE = f"sqlite:///{HOME / 'mlflow.db'}"
 RUN = "fedshift.run"
@@ -218,7 +215,9 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
     artifacts = (HOME / "mlflow" / study).absolute().as_uri() if uri == DATABASE else None
     name = f"fedshift/{study}"
     with _quiet(), _plain_errors(uri):
-        _require_answer(uri)
+        # MLflow itself would keep trying for minutes
+        checks = {"http": _require_server, "https": _require_server, "sqlite": _require_database}
+        checks.get(uri.partition(":")[0], lambda _: None)(uri)
         client = MlflowClient(uri)
         experiment = _experiment(client, name, artifacts)
         new = [_keep(client, experiment, account) for account in accounts]
@@ -255,18 +254,12 @@ def _plain_errors(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, ImportError) as error:
         message = _shown(textwrap.shorten(str(error).partition("\n")[0], 300))
-        raise UserError(
-            _shown(uri), f"MLflow cannot log there: {message}", "see --to and MLFLOW_TRACKING_URI"
-        ) from error
-
-
-def _require_answer(uri: str) -> None:
-    """Raise UserError where no server or database answers: MLflow itself would keep trying for minutes."""
-    checks = {"http": _require_server, "https": _require_server, "sqlite": _require_database}
-    checks.get(uri.partition(":")[0], lambda _: None)(uri)
+        problem = f"MLflow cannot log there: {message}"
+        raise UserError(_shown(uri), problem, "see --to and MLFLOW_TRACKING_URI") from error
 
 
 def _require_server(uri: str) -> None:
+    """Raise UserError where no server answers."""
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
@@ -327,14 +320,13 @@ def _log(client: MlflowClient, experiment: str, account: Account) -> str:
     run = client.create_run(experiment, start_time=when[0], tags={RUN: account.id}, run_name=account.name).info.run_id
     metrics = [Metric(tag, value, when[number], number) for tag, number, value in account.rounds]
     metrics += [Metric(tag, value, end, account.kept) for tag, value in account.scores]
-    params = [Param(key, _cut(text(value))) for key, value in account.settings.items()]
+    shown = {key: text(value) for key, value in account.settings.items()}
+    params = [
+        Param(k, v if len(v) <= LONGEST_PARAMETER else f"{v[: LONGEST_PARAMETER - 1]}…") for k, v in shown.items()
+    ]
     tags = [RunTag(key, text(value)) for key, value in account.facts.items()]
     # The client itself divides these into batches that a server takes.
     client.log_batch(run, metrics=metrics, params=params, tags=tags, synchronous=True)
     client.set_tag(run, DIGEST, account.digest)
     client.set_terminated(run, "FINISHED", end)
     return str(run)
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= LONGEST_PARAMETER else f"{value[: LONGEST_PARAMETER - 1]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ class ReadImage(Transform):
         return {**data, "image": samples.batch(torch.zeros(1, dtype=torch.long).numpy())[0][0]}
 
 
+@dataclass(eq=False)
 class SiteInferer:
     """Inferer and handler of a MONAI evaluator that predicts one hospital's images by a way of inference.
 
@@ -78,23 +80,18 @@ class SiteInferer:
     whose transforms say what black and white are.
     """
 
-    def __init__(
-        self,
-        how: Inference,
-        model: nn.Module,
-        loader: Iterable[Mapping[str, Any]],
-        device: Any,
-        of: Run | None = None,
-    ) -> None:
-        self.how = how
-        self.model = model
-        self.loader = loader
-        self.device = device
+    how: Inference
+    model: nn.Module
+    loader: Iterable[Mapping[str, Any]]
+    device: Any
+    of: Run | None = None
+
+    def __post_init__(self) -> None:
         self.greys = None
         self.task: Task = CLASSIFICATION
-        if of:
-            self.task = of.data.task
-            self.greys = greys_after(of.transforms, ImageFiles.of(of, Path()).stored)
+        if self.of:
+            self.task = self.of.data.task
+            self.greys = greys_after(self.of.transforms, ImageFiles.of(self.of, Path()).stored)
         self.stack = ExitStack()
         self.predict: Predict | None = None
 

@@ -83,11 +83,8 @@ def of_predictions(files: RunFiles, inferences: Iterable[str]) -> dict[str, str]
     return ids | {"network": " ".join(sums)} if all(sums) else ids
 
 
-def require_own(out: Path, marker: str, option: str) -> None:
-    """Raise UserError if `out` is a file, or a folder that contains files not listed in its file `marker`.
-
-    `option` is the command-line option that chooses another folder.
-    """
+def require_own(out: Path, marker: str) -> None:
+    """Raise UserError if `out` is a file, or a folder that contains files not listed in its file `marker`."""
     if not out.exists():
         return
     written = {marker}
@@ -95,10 +92,8 @@ def require_own(out: Path, marker: str, option: str) -> None:
         content = read_json(out / marker)
         if isinstance(content, dict) and isinstance(content.get("files"), list):
             written.update(map(str, content["files"]))
-    names = [out.name]
-    if out.is_dir():
-        names = [path.relative_to(out).as_posix() for path in out.rglob("*")]
+    names = [path.relative_to(out).as_posix() for path in out.rglob("*")] if out.is_dir() else [out.name]
     for name in names:
         if name not in written:
             problem = f"holds {name}, which fedshift did not write there"
-            raise UserError(out, problem, f"choose another folder with {option}, or remove it yourself")
+            raise UserError(out, problem, "choose another folder with --out, or remove it yourself")

@@ -70,17 +70,13 @@ class Ledger:
         self.records: dict[str, dict[str, dict[str, Record]]] = {}
         if self.file.exists():
             self.records = read_json(self.file)
-            self._require_stamps()
-
-    def _require_stamps(self) -> None:
-        try:
-            records = [record for ids in self.records.values() for codes in ids.values() for record in codes.values()]
-            whole = all(isinstance(record["stamp"], str) for record in records)
-        except (AttributeError, KeyError, TypeError):
-            whole = False
-        if not whole:
-            remedy = "restore it; or remove it, and accepted work is made again"
-            raise UserError(self.file, "is not a ledger of accepted code", remedy)
+            try:
+                stamps = [r["stamp"] for ids in self.records.values() for codes in ids.values() for r in codes.values()]
+            except (AttributeError, KeyError, TypeError):
+                stamps = [None]
+            if not all(isinstance(stamp, str) for stamp in stamps):
+                remedy = "restore it; or remove it, and accepted work is made again"
+                raise UserError(self.file, "is not a ledger of accepted code", remedy)
 
     def stamp(self, rule: str, key: str, today: str) -> str:
         """Return the digest that Snakemake recorded if today's was accepted in its place, else today's."""

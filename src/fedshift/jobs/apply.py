@@ -37,8 +37,8 @@ from ..transforms import greys_after
 from .devices import take_device
 from .image_files import LOOKS, FileSamples, ImageFiles
 from .predict import Network, load_run
+from .prepare import LARGE
 from .provenance import read_manifest
-from .raw_images import LARGE
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def apply(
     there by an earlier call.
     """
     run = load_run(folder)
-    manifest = RunFiles(folder).manifest
-    record = read_manifest(manifest) if manifest.exists() else {}
+    record = read_manifest(file) if (file := RunFiles(folder).manifest).exists() else {}
     device = take_device(threads)
     require_network(run, inference)
     files = ImageFiles.of(run, source, "leave out such files with --skip-unreadable")
@@ -133,7 +132,8 @@ def apply(
     table = table.reset_index(drop=True)
     model = Network(run, folder, files.stored, device).at(inference.client or "", inference.external_bn)
     answers = Answers(files, table["path"], run.data.task)
-    with _reading(threads) as read_each, _written(out, answers.pictures) as answers.folders:
+    with ThreadPoolExecutor(threads) as pool, _written(out, answers.pictures) as answers.folders:
+        read_each: Each = map if threads == 1 else pool.map
         unreadable = _unreadable(files, table["path"].unique(), read_each) if skip_unreadable else None
         readable = np.flatnonzero(~table["path"].isin(unreadable or {}))
         opened = partial(FileSamples, files, device=device, each=read_each)
@@ -142,8 +142,7 @@ def apply(
             raise UserError(folder, "its network gives outputs that are not numbers", "train it anew")
     table = answers.added(table, numbers, readable)
     _write(out / "predictions.csv", table, answers.task, files.classes, unreadable)
-    if unreadable:
-        table = table.iloc[readable]
+    table = table.iloc[readable] if unreadable else table
 
     def example(row: int) -> np.ndarray:
         if answers.pictures:
@@ -152,8 +151,8 @@ def apply(
 
     shown = _examples(run.id, answers.task.sort(numbers[readable]), example) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))
-    seen = seen[readable]
-    return Applied(run, record, inference, source, out, table, unreadable or {}, scaled, shown, seen, folder, large)
+    looks, lost = seen[readable], unreadable or {}
+    return Applied(run, record, inference, source, out, table, lost, scaled, shown, looks, folder, large)
 
 
 def images_of_study(run: Run, folder: Path) -> RunImages | None:
@@ -227,7 +226,10 @@ def _predicted(
     reduction = np.zeros(len(table))
     seen = np.full((len(table), len(LOOKS)), np.nan)
     with Progress("apply", len(readable), "images") as bar:
-        for rows in _by_site(table, readable):
+        # without sites all images are of one
+        sites = table["site"].iloc[readable] if "site" in table else pd.Series("", index=readable)
+        for places in sites.groupby(sites, sort=False).indices.values():
+            rows = readable[places]
             at_rows = partial(opened, table["path"].iloc[rows])
             samples = at_rows(at_site(run.transforms, site_statistics(run.transforms, at_rows)))
             site = Site(greys=greys_after(run.transforms, samples.files.stored))
@@ -297,7 +299,7 @@ def _require_place(out: Path, source: Path) -> None:
     if source.resolve() in [(out / name).resolve() for name in WRITTEN]:
         raise UserError(out, f"{source.name} lies there and would be overwritten", "choose another folder with --out")
     sweep(out)
-    require_own(out, MARKER, "--out")
+    require_own(out, MARKER)
 
 
 @contextmanager
@@ -324,16 +326,6 @@ def _written(out: Path, pictures: Mapping[str, Sequence[str]]) -> Iterator[dict[
             path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
 
 
-@contextmanager
-def _reading(threads: int) -> Iterator[Each]:
-    """Yield the function that reads files: one after another, or by several threads."""
-    if threads == 1:
-        yield map
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            yield pool.map
-
-
 def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, str]:
     """Read all files and return why some are not images, by path. Raises UserError where none is an image."""
     reasons: dict[str, str] = {}
@@ -345,16 +337,6 @@ def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, s
     if len(reasons) == len(paths):
         raise UserError(files.table, "no image can be read", next(iter(reasons.values())))
     return reasons
-
-
-def _by_site(table: pd.DataFrame, readable: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the readable rows of each site; all readable rows together where no sites are known."""
-    if "site" not in table:
-        yield readable
-        return
-    sites = table["site"].iloc[readable]
-    for rows in sites.groupby(sites, sort=False).indices.values():
-        yield readable[rows]
 
 
 def _write(

@@ -111,23 +111,16 @@ def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
         for key, values in run.tried().items()
     ]
     record = Choice(name, oracle.inference if oracle else None, best, candidates)
-    _write(run, best, {**manifests[best], "run": run.id, CHOICE: asdict(record)}, paths)
-
-
-def _write(run: Run, best: str, manifest: dict[str, Any], paths: Paths) -> None:
-    source = paths.run_files(best)
-    files = paths.run_files(run.id)
+    source, files = paths.run_files(best), paths.run_files(run.id)
     for file in source.trained:
         if file != source.manifest:
             twin(file, files.folder / file.name)
-    write_json(files.manifest, manifest)
+    write_json(files.manifest, {**manifests[best], "run": run.id, CHOICE: asdict(record)})
     checksums.record(files.manifest)
 
 
 def _finite(value: object) -> float | None:
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    return None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _outside(file: Path, oracle: Oracle) -> float | None:
@@ -141,9 +134,7 @@ def _outside(file: Path, oracle: Oracle) -> float | None:
     sites = [part for _, part in rows.groupby("site")]
     values = [oracle.metric.value(part["label"].to_numpy(), part[classes].to_numpy(dtype=float)) for part in sites]
     defined = [value for value in values if math.isfinite(value)]
-    if not defined:
-        return None
-    return sum(defined) / len(defined)
+    return sum(defined) / len(defined) if defined else None
 
 
 def choice(path: Path, manifest: Mapping[str, Any]) -> Choice | None:

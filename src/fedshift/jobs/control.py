@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from ..core.console import Progress, say
 from ..core.errors import UserError
@@ -26,8 +27,6 @@ from ..io.tables import read_table, write_table
 from ..study.run import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..tasks import Task
 
 CS = (0.01, 0.1, 1.0, 10.0)
@@ -55,7 +54,10 @@ def fit(values: np.ndarray, labels: np.ndarray, val: np.ndarray, val_labels: np.
     # Ascending C, from strong to weak penalties: of equal losses, the first has the stronger penalty.
     for penalty in CS if len(val) else (DEFAULT_C,):
         model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=1000)).fit(values, labels)
-        loss = _log_loss(probabilities(model, val, classes), val_labels) if len(val) else 0.0
+        loss = 0.0
+        if len(val):
+            p = probabilities(model, val, classes)[np.arange(len(val)), val_labels]
+            loss = float(-np.log(np.maximum(p, 1e-12)).mean())
         if best is None or loss < best[0]:
             best = loss, penalty, model
     assert best is not None
@@ -68,10 +70,6 @@ def probabilities(model: object, values: np.ndarray, classes: int) -> np.ndarray
     if len(values):
         out[:, model.classes_] = model.predict_proba(values)  # type: ignore[attr-defined]
     return out
-
-
-def _log_loss(p: np.ndarray, labels: np.ndarray) -> float:
-    return float(-np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)).mean())
 
 
 BLOCK = 1 << 18

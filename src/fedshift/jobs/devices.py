@@ -52,11 +52,14 @@ def one_gpu() -> Iterator[None]:
     when the process ends. If all GPUs are taken, they are shared evenly: each gets a second job, and so on. With one
     GPU or none, as in a cluster job, nothing is done.
     """
-    gpus = _visible()
+    before = os.environ.get(VISIBLE)
+    if before is None:
+        gpus = [str(n) for n in range(_count())]
+    else:
+        gpus = [name.strip() for name in before.split(",") if name.strip()]
     if len(gpus) < 2:
         yield
         return
-    before = os.environ.get(VISIBLE)
     with ExitStack() as stack:
         os.environ[VISIBLE] = _take(gpus, stack)
         try:
@@ -67,37 +70,24 @@ def one_gpu() -> Iterator[None]:
                 os.environ[VISIBLE] = before
 
 
-def _visible() -> list[str]:
-    """Return the GPUs that this process may use, by number or name."""
-    if VISIBLE in os.environ:
-        return [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
-    return [str(n) for n in range(_count())]
-
-
 def _count() -> int:
     """Count the GPUs in another process.
 
     Once a process has asked CUDA, it ignores a later choice of visible devices: all jobs would share the first GPU.
     """
     done = subprocess.run([sys.executable, "-I", "-S", "-c", COUNT], capture_output=True, text=True, check=False)
-    if done.returncode:  # there is no driver
-        return 0
-    return int(done.stdout)
+    return 0 if done.returncode else int(done.stdout)  # without a driver the program fails
 
 
 def _take(gpus: list[str], stack: ExitStack) -> str:
     """Return the first GPU that no other process has taken, else the first that one process has taken, and so on."""
-    folder = _safe(Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}")
-    locks = ((gpu, folder / f"{gpu.replace('/', '-')}.{n}") for n in itertools.count() for gpu in gpus)
-    return next(gpu for gpu, lock in locks if try_lock(stack.enter_context(lock.open("w", encoding="utf-8"))))
-
-
-def _safe(folder: Path) -> Path:
-    """Return the folder, created if necessary, to which no other user can have written."""
+    folder = Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    # another user could have put a link there, to a file that this process would empty
     if folder.lstat().st_uid != os.getuid():
         raise UserError(folder, "belongs to another user", "set TMPDIR to a folder of yours")
-    return folder
+    locks = ((gpu, folder / f"{gpu.replace('/', '-')}.{n}") for n in itertools.count() for gpu in gpus)
+    return next(gpu for gpu, lock in locks if try_lock(stack.enter_context(lock.open("w", encoding="utf-8"))))
 
 
 _STARTED = time.monotonic()

@@ -11,7 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from PIL import Image
 
 from ..core.errors import UserError, did_you_mean
 from ..core.spelling import counted, folded
@@ -20,9 +24,6 @@ from ..io.images import NIFTI, is_scan, located, open_scan
 from ..io.scan import Reading
 from ..io.tables import read_texts, write_table
 from .scan_table import write_scan_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS: Mapping[str, Sequence[str]] = {
     "path": ("path", "pfad", "filename", "file", "datei", "image", "bild", "img"),
@@ -34,19 +35,8 @@ WORDS: Mapping[str, Sequence[str]] = {
     ),
     "patient": ("patient", "pat", "subject", "person", "proband", "case", "fall", "pid"),
     "label": (
-        *(
-            "label",
-            "class",
-            "klasse",
-            "diagnosis",
-            "diagnose",
-            "befund",
-            "target",
-            "histology",
-            "histologie",
-            "finding",
-        ),
-        *("grade", "outcome", "dx"),
+        *("label", "class", "klasse", "diagnosis", "diagnose", "befund", "target", "histology", "histologie"),
+        *("finding", "grade", "outcome", "dx"),
     ),
 }
 """Words in the heads of columns, in English and German, by what the column holds; the first are the surest."""
@@ -125,14 +115,10 @@ def find(source: Path, given: Mapping[str, str], choose: Choose) -> Found:
         if role not in columns and not (role == "label" and "mask" in columns):
             _ask_column(role, rows, columns, source, choose)
     wanted = {role: head for role, head in columns.items() if head.strip().casefold() != role}
-    found = Found(
-        source,
-        renamed(rows.rename(columns=lambda head: head.strip().casefold()), columns),
-        wanted,
-        None if base == source.parent else base,
-        encoding,
-    )
-    found.told.append(f"{source}: {len(rows):,} rows, {len(rows.columns)} columns" + _coded(encoding))
+    named = renamed(rows.rename(columns=lambda head: head.strip().casefold()), columns)
+    found = Found(source, named, wanted, None if base == source.parent else base, encoding)
+    coded = "" if encoding == "utf-8" else f"; not UTF-8, read as {encoding}: look at letters such as ä and é"
+    found.told.append(f"{source}: {len(rows):,} rows, {len(rows.columns)} columns{coded}")
     _look(found)
     for role in ROLES:
         if role in columns:
@@ -141,10 +127,6 @@ def find(source: Path, given: Mapping[str, str], choose: Choose) -> Found:
         if head not in columns.values():
             found.told.append(f"  kept     column {head!r}: {_values(rows[head], '')}")
     return found
-
-
-def _coded(encoding: str) -> str:
-    return "" if encoding == "utf-8" else f"; not UTF-8, read as {encoding}: look at letters such as ä and é"
 
 
 def _read(source: Path) -> tuple[pd.DataFrame, str]:
@@ -224,7 +206,7 @@ def _images_below(rows: pd.DataFrame, columns: Mapping[str, str], top: Path) -> 
     if "path" not in columns:
         return top
     cells = rows[columns["path"]].dropna().head(20)
-    folders = [top, *(folder for folder, _ in zip(_folders(top), range(LOOKED_AT), strict=False))]
+    folders = [top, *itertools.islice(_folders(top), LOOKED_AT)]
     hits = [sum(located(folder, cell)[0].is_file() for cell in cells) for folder in folders]
     return folders[hits.index(max(hits))]
 
@@ -247,8 +229,6 @@ def _values(cells: pd.Series, role: str) -> str:
 
 def _look(found: Found) -> None:
     """Add what the files of images and masks say, of some of them, and what is missing."""
-    from PIL import Image
-
     cells = found.rows["path"].dropna()
     files = [located(found.base, cell)[0] for cell in cells.unique()]
     found.kinds = Counter(_ending(file) for file in files)
@@ -283,8 +263,6 @@ def _ending(file: Path) -> str:
 
 def _mask_values(found: Found) -> tuple[int | str, ...]:
     """Return the values of some masks that are images, sorted; none for scans."""
-    import numpy as np
-
     from ..datasets._mask_files import mask_values
 
     cells = found.rows["mask"].dropna().unique()
@@ -304,8 +282,6 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
     Names of folders give site and class, and the patient where no header does. For the other parameters, and for what
     is raised, see `scan_table.write_scan_table`. Without a class from folders or `labels` it raises UserError, too.
     """
-    import pandas as pd
-
     listed = write_scan_table(folder, folder.resolve().name, out, key, labels)
     rows = read_texts(out)
     paths = [os.path.relpath(out.parent / path, folder) for path in rows["path"]]
@@ -377,17 +353,19 @@ def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Ser
 
     `scans` says that all files are scans, whose headers know the patient.
     """
-    import pandas as pd
-
     folders = [Path(path).parts[:-1] for path in rows["path"]]
     depth = max(map(len, folders))
     table = pd.DataFrame([[*parts, *[""] * (depth - len(parts))] for parts in folders], index=rows.index)
     levels = [table[k] for k in range(depth) if table[k].nunique() > 1]
     if scans:
-        levels = [level for level in levels if level.groupby(rows["patient"]).nunique().max() > 1 or _few(rows, level)]
+        # a level with a folder for each patient says no more than the headers
+        people = rows["patient"]
+        levels = [k for k in levels if k.groupby(people).nunique().max() > 1 or k.nunique() < people.nunique()]
     labelled = rows["label"].notna().any()
     if labelled:
-        levels = [level for level in levels if not _alike(level, rows["label"])]
+        # nor does one whose folders hold a class each say more than the labels
+        label = rows["label"]
+        levels = [k for k in levels if not (k + "/" + label).nunique() == k.nunique() == label.nunique()]
     roles = _roles_of(levels, bool("mask" in rows or labelled))
     named = ["site", *([] if labelled else ["label"]), "patient", "nothing"]
     placed = dict[str, pd.Series]()
@@ -401,16 +379,6 @@ def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Ser
         above = placed.get("site")
         placed["patient"] = placed["patient"] if above is None else above + "/" + placed["patient"]
     return placed
-
-
-def _few(rows: pd.DataFrame, level: pd.Series) -> bool:
-    """Return whether a level of folders has fewer values than there are patients."""
-    return bool(level.nunique() < rows["patient"].nunique())
-
-
-def _alike(level: pd.Series, label: pd.Series) -> bool:
-    """Return whether the folders of a level hold a class each, so that they say no more than the labels."""
-    return bool((level + "/" + label).nunique() == level.nunique() == label.nunique())
 
 
 def _roles_of(levels: Sequence[pd.Series], known: bool) -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from PIL import Image
 
 from ..core.console import say
 from ..core.errors import UserError, require_none
@@ -21,7 +23,6 @@ from ..io.images import NIFTI, PLAIN, is_scan, located
 from ..transforms import Transform
 
 if TYPE_CHECKING:
-    import pandas as pd
     import torch
     from torch import Tensor
 
@@ -129,8 +130,6 @@ class ImageFiles(OwnImages):
         table. Raises UserErrors for a source without images, for an empty path or site, and for a label that is not a
         class of the run.
         """
-        import pandas as pd
-
         if not self.table.exists():
             raise UserError(self.table, "no such file or folder")
         if not self.table.is_dir():
@@ -191,8 +190,6 @@ class ImageFiles(OwnImages):
         side = max(image.shape[:2]) if self.padding else min(image.shape[:2])
         reduction = 0.0 if prepared is image else side / self.size
         if self.channels == 1:
-            from PIL import Image
-
             prepared = np.asarray(Image.fromarray(prepared).convert("L"))[..., None]
         for transform in self.prepare:
             prepared = transform.prepare(prepared)
@@ -200,8 +197,6 @@ class ImageFiles(OwnImages):
 
     def original(self, path: str) -> FileImage:
         """Read an image in the size of its file. Raises UserError that names the file."""
-        from PIL import Image
-
         image = self._image(self.base, path)
         place = self._place(image.shape[:2])
         file, _ = located(self.base, path)
@@ -264,6 +259,7 @@ def images_of(folder: Path) -> Iterator[str]:
         say(f"{folder}: passed over, neither an image by its ending nor DICOM: {counted(passed_over, 'file')}")
 
 
+@dataclass(eq=False)
 class FileSamples:
     """Images that are read when a batch asks for them; instead of a label, each has its place among the paths.
 
@@ -282,23 +278,16 @@ class FileSamples:
     looks : (n, len(LOOKS)) float64, the brightness, contrast and colour of each image read so far
     """
 
+    files: ImageFiles
+    paths: pd.Series
+    transforms: Sequence[Transform] = ()
+    device: torch.device | str = "cpu"
+    each: Callable[..., Iterator[Any]] = map
     random = False
 
-    def __init__(
-        self,
-        files: ImageFiles,
-        paths: pd.Series,
-        transforms: Sequence[Transform] = (),
-        device: torch.device | str = "cpu",
-        each: Callable[..., Iterator[Any]] = map,
-    ) -> None:
-        self.files = files
-        self.paths = paths
-        self.each = each
-        self.transforms = transforms
-        self.device = device
-        self.reduction = np.zeros(len(paths))
-        self.looks = np.full((len(paths), len(LOOKS)), np.nan)
+    def __post_init__(self) -> None:
+        self.reduction = np.zeros(len(self.paths))
+        self.looks = np.full((len(self.paths), len(LOOKS)), np.nan)
 
     def __len__(self) -> int:
         return len(self.paths)

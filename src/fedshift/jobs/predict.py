@@ -8,11 +8,13 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import pandas as pd
 import torch
 
 from ..addons import extended
@@ -52,13 +54,13 @@ from .provenance import STAYED, read_manifest
 from .run_images import RunImages
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor, nn
 
     from ..inferences import Inference
     from ..tasks import Task
 
 
+@dataclass(eq=False)
 class MaskReader:
     """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
 
@@ -73,18 +75,13 @@ class MaskReader:
     is known which ones are kept: a kilobyte or two an image.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        order: np.ndarray,
-        spacing: np.ndarray | None = None,
-        structures: Mapping[str, Sequence[int]] = MappingProxyType({}),
-    ) -> None:
-        self.task = task
-        self.order = order
-        self.spacing = spacing
-        self.structures = structures
-        shape = len(order), len(structures), len(PLACES), len(THRESHOLDS)
+    task: Task
+    order: np.ndarray
+    spacing: np.ndarray | None = None
+    structures: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = len(self.order), len(self.structures), len(PLACES), len(THRESHOLDS)
         self._histograms = np.empty(shape, dtype=np.int32)
         # All files in one place, and where each one ends: see `engine.prediction.probabilities`.
         self._files = bytearray()
@@ -183,8 +180,6 @@ def predict(
 
     Raises UserError where the run is not there.
     """
-    import pandas as pd
-
     run = load_run(folder)
     files = RunFiles(folder)
     made_from = origins_of(run, inferences, paths)
@@ -208,8 +203,6 @@ def _made(
     run: Run, folder: Path, inferences: Mapping[str, Inference], paths: Paths, threads: int, val: bool
 ) -> dict[str, pd.DataFrame]:
     """Return the predictions of a run by inference, made anew."""
-    import pandas as pd
-
     device = take_device(threads)
     images = RunImages(run, paths, device)
     network = Network(run, folder, images.prepared.shape, device)
@@ -271,7 +264,8 @@ class Predicted:
             )
         else:
             p = probabilities(model, test, inference, device, self.bar, place, self.task, reader, self.deterministic)
-        return _table(rows, test, self.columns, p, **seen, **_counted(place), **reader.kept(p))
+        counted = {f"{COUNT}{name}": number for name, number in sorted(place.counts.items())}
+        return _table(rows, test, self.columns, p, **seen, **counted, **reader.kept(p))
 
     def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """Yield predictions of the validation images of a site; none where they are too few."""
@@ -317,11 +311,6 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
     return lambda site: Site(greys=greys, answer=mean, counts=Counter({"asked": mean.numel()}))
 
 
-def _counted(site: Site) -> dict[str, int]:
-    """Return the columns of what was counted at a site."""
-    return {f"{COUNT}{name}": number for name, number in sorted(site.counts.items())}
-
-
 def _table(
     rows: pd.DataFrame, samples: MappedSamples, names: Sequence[str], predictions: np.ndarray, **columns: Any
 ) -> pd.DataFrame:
@@ -354,10 +343,9 @@ class Network:
         self.local, metadata = read_tensors(files.clients)
         if "run" in about:
             identity.require(files.clients, run=about["run"])
-        if files.manifest.exists():
-            identity.require(files.manifest, spec=identity.of_run(files)["spec"])
         self.stayed: list[str] = []
         if files.manifest.exists():
+            identity.require(files.manifest, spec=identity.of_run(files)["spec"])
             self.stayed = read_manifest(files.manifest).get(STAYED, [])
         self.blends = _blends(files.clients, metadata.get("blends", "{}"))
         model = architecture(run, shape).to(device)

@@ -1,4 +1,8 @@
-"""Preparation of data: from raw files to arrays that can be memory-mapped."""
+"""Preparation of data: from raw files to arrays that can be memory-mapped.
+
+The page shows notes on the raw images that cannot be read, are much too large, or have names that differ, so that no
+image is left out or shrunk beyond recognition without a word.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,27 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from ..core import digest
 from ..core.console import Progress, duration, say
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
-from ..core.spelling import counted, unified
+from ..core.spelling import counted, groups, unified
 from ..core.units import IGNORED, SPACING
+from ..data.inspection import respelt
 from ..data.looks import is_flat, is_grey, look
 from ..io.arrays import GrowingArray, map_array
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
 from ..io.tables import write_table
 from ..io.text import read_json, write_json
-from .raw_images import each, notes, readable_rows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..io.scan import Spacing
     from ..study.run import Data
 
@@ -42,6 +46,13 @@ DARK = 64
 """A quarter of the values of 8 bits."""
 PROBE = 48
 """Number of images that are read to estimate the total time."""
+LARGE = 16
+"""Pixels along a side for each pixel that is kept, above which an image is much too large."""
+WHOLE_SLIDES = (
+    "as wide and high as what the network sees of them, which shows little of their detail. If they are whole slides, "
+    "cut them into patches first"
+)
+"""Remark for the reader of a page about images that are much too large."""
 
 
 def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
@@ -73,15 +84,15 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     """
     opened = data.dataset.open(raw)
     listed = _checked(opened.samples.reset_index(drop=True), data.dataset.classes, opened.further)
-    rows = np.arange(len(listed))
-    if opened.skip_unreadable:
-        rows = readable_rows(opened.image, len(listed), threads)
+    rows = readable_rows(opened.image, len(listed), threads) if opened.skip_unreadable else np.arange(len(listed))
     samples = listed.iloc[rows].reset_index(drop=True)
     remarks = [*notes(listed, rows, opened.reduction, threads), *(f"{text}." for text in opened.remarks)]
     reader = _Reader(data, opened.image, rows, samples)
     partial = out.with_name(f".{out.name}.partial")
     users_files = data.dataset.fingerprint(memory(out))
-    identity = digest.of([data.id, code, users_files, _fingerprint(samples, reader.first)], 64)
+    # the samples and the first image identify the data, without reading all of it
+    content = pd.util.hash_pandas_object(samples).to_numpy().tobytes() + reader.first.tobytes()
+    identity = digest.of([data.id, code, users_files, hashlib.sha256(content).hexdigest()], 64)
     with locked(partial / "lock"):
         array = GrowingArray(DataFiles(partial).images, reader.shape, reader.first.dtype, identity)
         try:
@@ -108,7 +119,7 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             if data.task.has_masks:
                 table["structure"] = shares
             write_table(files.pixels, table)
-            record = _card(data, samples, files) | _received(raw)
+            record = _card(data, samples, files, raw)
             if len(rows) < len(listed):
                 record["unreadable"] = len(listed) - len(rows)
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
@@ -116,6 +127,62 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     for remark in remarks:
         say(f"warning: {remark}")
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
+
+
+def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:
+    """Return the rows (n,), in order, of the images that can be read, among `number`: each is read once.
+
+    Raises UserErrors where none of them can be.
+    """
+
+    def attempt(i: int) -> UserError | None:
+        try:
+            image(i)
+        except UserError as error:
+            return error
+        return None
+
+    faults, rows = list[UserError](), list[int]()
+    with Progress("check", number, "images") as bar:
+        for i, fault in enumerate(each(attempt, range(number), threads)):
+            bar.update(1)
+            if fault is None:
+                rows.append(i)
+            else:
+                faults.append(fault)
+    if not rows:
+        raise UserErrors(shortened(faults, len(faults), "images"))
+    return np.array(rows)
+
+
+def notes(
+    samples: pd.DataFrame, rows: np.ndarray, reduction: Callable[[int], float] | None, threads: int
+) -> Iterator[str]:
+    """Yield the notes of the page on `samples`, of which `rows` are read.
+
+    They name images that are left out, images that are too large, and names that are spelt in several ways. `reduction`
+    returns how many times smaller than in its file an image is kept, along a side.
+    """
+    sites = samples["site"].to_numpy()
+    lost = np.delete(sites, rows)
+    if len(lost):
+        yield f"{_images(lost, 'could not be read and', 'is', 'are')} left out."
+    if reduction is not None:
+        large = np.fromiter(each(lambda i: reduction(i) > LARGE, rows, threads), dtype=bool, count=len(rows))
+        if large.any():
+            yield f"{_images(sites[rows[large]], '', 'is', 'are')} more than {LARGE} times {WHOLE_SLIDES}."
+    for column in ("site", "patient"):
+        names = samples[column].dropna().astype(str).unique()
+        yield from (f"{text[:1].upper()}{text[1:]}." for text in respelt(column, groups(names)))
+
+
+def _images(sites: np.ndarray, before: str, singular: str, plural: str) -> str:
+    """Return a clause about images at these sites, such as `3 images (2 at A, 1 at B) are`."""
+    names, first, counts = np.unique(sites.astype(str), return_index=True, return_counts=True)
+    at = ", ".join(f"{counts[k]:,} at {names[k]}" for k in np.argsort(first))
+    subject = f"1 image ({at})" if len(sites) == 1 else f"{len(sites):,} images ({at})"
+    verb = singular if len(sites) == 1 else plural
+    return " ".join(filter(None, [subject, before, verb]))
 
 
 class _Reader:
@@ -297,14 +364,6 @@ def _announce(array: GrowingArray, image: Callable[[int], object], size: int, th
     say(f"{left} images to prepare: {left * size / 1e9:.2f} GB of disk, about {duration(seconds)}")
 
 
-def _fingerprint(samples: pd.DataFrame, first: np.ndarray) -> str:
-    """Return a digest of the samples and the first image, which identifies the data without reading all of it."""
-    import pandas as pd
-
-    rows = pd.util.hash_pandas_object(samples).to_numpy()
-    return hashlib.sha256(rows.tobytes() + first.tobytes()).hexdigest()
-
-
 def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str, ...] = ()) -> pd.DataFrame:
     if samples.empty:
         raise UserError("dataset", "has no samples", "check the raw files")
@@ -322,18 +381,13 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str
     return samples[[*columns, *further]].astype(types)
 
 
-def _received(raw: Path) -> dict[str, object]:
-    """Return where the raw files came from, and what about them was verified, if `obtain` has recorded it."""
-    source = raw / SOURCE
-    record = read_json(source) if source.exists() else {}
-    return {key: value for key, value in record.items() if key == "received"}
-
-
-def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, object]:
+def _card(data: Data, samples: pd.DataFrame, files: DataFiles, raw: Path) -> dict[str, object]:
     sites = {
         str(site): {"images": len(rows), "patients": int(unified(rows["patient"]).nunique()) or None}
         for site, rows in samples.groupby("site", sort=True)
     }
+    # where the raw files came from, and what about them was verified, if `obtain` has recorded it
+    source = read_json(raw / SOURCE) if (raw / SOURCE).exists() else {}
     return {
         **dataclasses.asdict(data.card),
         "dataset": data.dataset.spec(),
@@ -346,4 +400,25 @@ def _card(data: Data, samples: pd.DataFrame, files: DataFiles) -> dict[str, obje
             for path in (files.images, files.samples, files.masks)
             if path.exists()
         },
+        **{key: value for key, value in source.items() if key == "received"},
     }
+
+
+T = TypeVar("T")
+PIECE = 16
+"""Number of images that a thread takes at once: few enough that all threads end together."""
+
+
+def each(function: Callable[[Any], T], items: Sequence[Any] | np.ndarray, threads: int) -> Iterator[T]:
+    """Yield what `function` returns for each item, in order, from up to `threads` threads.
+
+    For one thread that is the caller's own. Threads take items in pieces: handing one image over takes longer than
+    reading a small one.
+    """
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    pieces = [items[start : start + PIECE] for start in range(0, len(items), PIECE)]
+    with ThreadPoolExecutor(threads) as pool:
+        for found in pool.map(lambda piece: list(map(function, piece)), pieces):
+            yield from found

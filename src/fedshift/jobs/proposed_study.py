@@ -8,15 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from ..core.errors import UserError
 from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..datasets._own_rows import label_texts
+from ..io.images import located
 from .found_images import MOST_CLASSES, Choose, Found
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIRST = (
     *("benign", "normal", "negative", "healthy", "control", "none", "no", "absent", "nevus", "naevus", "false", "0"),
@@ -66,33 +66,8 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
     Raises UserError where there are no two classes.
     """
     reasons = list[str]()
-    dataset: dict[str, Any] = {"name": "own_images", "table": _relative(found.table, folder)}
-    if found.folder:
-        dataset["folder"] = _relative(found.folder, folder)
-    if found.encoding != "utf-8":
-        dataset["encoding"] = found.encoding
-    if found.columns:
-        dataset["columns"] = found.columns
-    masked = "mask" in found.rows
-    names = ["background", "structure"]
-    rows = found.rows
-    if masked:
-        dataset |= _masks(found, reasons)
-        names = dataset["classes"]
-    else:
-        classes = _classes(rows, choose, reasons)
-        names = list(dict.fromkeys(name for name in classes.values() if name is not None))
-        names = _ordered(names, rows["label"], classes, choose, reasons)
-        dataset["classes"] = names
-        numbers = {str(k): name for k, name in enumerate(names)}
-        if any(name is None or name not in (text, numbers.get(text)) for text, name in classes.items()):
-            dataset["labels"] = classes
-        rows = rows.assign(label=label_texts(rows["label"]).fillna("").map(classes))
-        rows = rows[rows["label"].notna()]
-    dataset["size"] = _size(found, LARGEST[masked], reasons)
-    if _lost(found):
-        dataset["skip_unreadable"] = True
-        reasons.append(f"{counted(_lost(found), 'image')} of the table are not there: skip_unreadable leaves them out")
+    dataset, rows = _dataset(found, folder, choose, reasons)
+    masked, names = "mask" in found.rows, dataset["classes"]
     sites = _sites(rows, names if not masked else [])
     internal, external, why = _roles(sites, masked, "patients" if "patient" in rows else "images")
     if external and len(sites) > 2:
@@ -101,10 +76,11 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
             internal, external = [site for site in sites if site != asked], [asked]
             why = "it was chosen"
     reasons.append(why if not external else f"external: {', '.join(external)}, since {why}")
-    unequal = not masked and _rarest(rows) < UNEQUAL
+    rarest = 1.0 if masked else float(rows["label"].value_counts(normalize=True).min())
+    unequal = rarest < UNEQUAL
     headline = "dice" if masked else ("accuracy" if not unequal else "auc" if len(names) == 2 else "balanced_accuracy")
     if unequal:
-        share = f"{100 * _rarest(rows):.0f} %"
+        share = f"{100 * rarest:.0f} %"
         reasons.append(
             f"headline {headline} and class_weights balanced, since the rarest class is {share} of the images"
         )
@@ -152,6 +128,37 @@ def text(proposal: Proposal, name: str) -> str:
     keys = yaml.safe_dump(proposal.study, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     apart = re.sub(r"^(?=(?:title|dataset|partition|model|runs):)", "\n", keys, flags=re.M)
     return "".join(f"# {line}\n" for line in head) + apart
+
+
+def _dataset(found: Found, folder: Path, choose: Choose, reasons: list[str]) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the settings of the dataset, and the rows whose labels name a class, with that class as the label."""
+    dataset: dict[str, Any] = {"name": "own_images", "table": _relative(found.table, folder)}
+    if found.folder:
+        dataset["folder"] = _relative(found.folder, folder)
+    if found.encoding != "utf-8":
+        dataset["encoding"] = found.encoding
+    if found.columns:
+        dataset["columns"] = found.columns
+    rows = found.rows
+    masked = "mask" in rows
+    if masked:
+        dataset |= _masks(found, reasons)
+    else:
+        classes = _classes(rows, choose, reasons)
+        names = list(dict.fromkeys(name for name in classes.values() if name is not None))
+        names = _ordered(names, rows["label"], classes, choose, reasons)
+        dataset["classes"] = names
+        numbers = {str(k): name for k, name in enumerate(names)}
+        if any(name is None or name not in (text, numbers.get(text)) for text, name in classes.items()):
+            dataset["labels"] = classes
+        rows = rows.assign(label=label_texts(rows["label"]).fillna("").map(classes))
+        rows = rows[rows["label"].notna()]
+    dataset["size"] = _size(found, LARGEST[masked], reasons)
+    files = found.rows["path"].dropna().unique()
+    if lost := sum(not located(found.base, cell)[0].is_file() for cell in files):
+        dataset["skip_unreadable"] = True
+        reasons.append(f"{counted(lost, 'image')} of the table are not there: skip_unreadable leaves them out")
+    return dataset, rows
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -242,12 +249,6 @@ def _size(found: Found, largest: int, reasons: list[str]) -> int:
     return size
 
 
-def _lost(found: Found) -> int:
-    from ..io.images import located
-
-    return sum(not located(found.base, cell)[0].is_file() for cell in found.rows["path"].dropna().unique())
-
-
 @dataclass(frozen=True)
 class Site:
     """Counts of a site: images, patients (images where no patient is known), and both of the rarest class."""
@@ -298,11 +299,6 @@ def _roles(sites: Mapping[str, Site], masked: bool, unit: str) -> tuple[list[str
         why = f"is the smallest site with {ENOUGH} {unit}{of_class} or more, as an interval needs"
     why = f"{chosen} {why}, and the others lack a class" if unfit else f"it {why}"
     return [name for name in rest if name != chosen], [chosen, *unfit], why
-
-
-def _rarest(rows: pd.DataFrame) -> float:
-    """Return the share of the rarest class."""
-    return float(rows["label"].value_counts(normalize=True).min())
 
 
 def _split(sites: Sequence[Site], reasons: list[str]) -> tuple[dict[str, float], float]:

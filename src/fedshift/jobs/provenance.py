@@ -37,20 +37,10 @@ STAYED = "stayed_at_sites"
 """Entry of the manifest of a federation of real sites: names of the tensors that are in none of its files."""
 MANIFEST = {
     STAYED: "a list of texts",
-    "git": "a mapping",
-    "versions": "a mapping",
-    "arithmetic": "a mapping",
-    "gpu": "a mapping",
-    "floats": "a mapping",
-    "accepted": "a list",
-    "search": "a mapping",
-    "rounds": "a whole number",
-    "best_round": "a whole number",
-    "best_value": "a number",
-    "seconds": "a number",
-    "peak_memory_mb": "a number",
-    "floats_before": "a whole number",
-    "started": "text",
+    **dict.fromkeys(("git", "versions", "arithmetic", "gpu", "floats"), "a mapping"),
+    **{"accepted": "a list", "search": "a mapping", "rounds": "a whole number", "best_round": "a whole number"},
+    **dict.fromkeys(("best_value", "seconds", "peak_memory_mb"), "a number"),
+    **{"floats_before": "a whole number", "started": "text"},
 }
 """The entries of a manifest that are computed with, and what they are where they are there."""
 
@@ -149,12 +139,9 @@ def manifest(
     `processes` is the number of those that shared the clients.
     """
     selected = federation.selected
-    deterministic = True  # kernels of a CPU give the same bits each time
-    if device.type == "cuda":
-        deterministic = run.training.deterministic
-    best_value = None
-    if selected and selected.values:
-        best_value = statistics.fmean(selected.values)
+    # kernels of a CPU give the same bits each time
+    deterministic = run.training.deterministic if device.type == "cuda" else True
+    best_value = statistics.fmean(selected.values) if selected and selected.values else None
     content = {
         "run": run.id,
         "spec": digest.of(run.spec),

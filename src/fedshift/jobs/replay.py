@@ -46,7 +46,12 @@ def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Repla
     here = _with_table(run, table)
     device = take_device(threads)
     with tempfile.TemporaryDirectory(prefix="fedshift-replay-") as folder:
-        images = _prepared(here, Paths(Path(folder)), threads, device)
+        paths = Paths(Path(folder))
+        raw, prepared = paths.raw(here.data.raw), paths.data_files(here.data.id)
+        obtain(here.data, raw, None)
+        prepare(here.data, raw, prepared.folder, threads)
+        assign(here, prepared.samples, paths.partition(here.partition_id))
+        images = RunImages(here, paths, device)
         parts = {split: images.by_site(split, run.partition.internal) for split in ("train", "val")}
         require_none(_misfits(record["sites"], {k: len(rows) for k, rows in parts["train"].items()}, here))
         samples = {k: {site: images.samples(rows) for site, rows in part.items()} for k, part in parts.items()}
@@ -70,14 +75,6 @@ def _with_table(run: Run, table: Path | None) -> Run:
     moved = dataset.model_copy(update={"table": table.absolute(), "moved_from": dataset.moved_from or dataset.table})
     data = run.data.model_copy(update={"dataset": moved})
     return run.model_copy(update={"data": data, "partition": run.partition.model_copy(update={"external": ()})})
-
-
-def _prepared(run: Run, paths: Paths, threads: int, device: torch.device) -> RunImages:
-    raw, files = paths.raw(run.data.raw), paths.data_files(run.data.id)
-    obtain(run.data, raw, None)
-    prepare(run.data, raw, files.folder, threads)
-    assign(run, files.samples, paths.partition(run.partition_id))
-    return RunImages(run, paths, device)
 
 
 def _misfits(sites: Mapping[str, Any], numbers: Mapping[str, int], run: Run) -> Iterator[UserError]:

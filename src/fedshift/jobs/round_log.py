@@ -62,9 +62,8 @@ class RoundLog:
         raise UserError(self.path, f"does not hold rounds 1 to {until}")
 
     def _lines(self, until: int) -> list[bytes]:
-        if not until:  # the file need not be there
-            return []
-        return self.path.read_bytes().splitlines(keepends=True)[:until]
+        # before the first round the file need not be there
+        return self.path.read_bytes().splitlines(keepends=True)[:until] if until else []
 
     def start(self, done: int) -> None:
         """Begin after round `done`, and drop the lines of later rounds, which no checkpoint holds."""
@@ -73,9 +72,7 @@ class RoundLog:
         lines = b"".join(self._lines(done))
         self.sum = zlib.crc32(lines)
         write_text(self.path, lines.decode())
-        self.bar = None
-        if sys.stderr.isatty():
-            self.bar = Progress("rounds", self.rounds - done, "round")
+        self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
 
     def append(self, number: int, rows: Iterable[Row]) -> None:
         """Log round `number`, and flush it to disk."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pandas as pd
+
 from ..core.console import Progress
 from ..core.errors import UserError, require_none, shortened
 from ..core.spelling import PLACEHOLDERS, counted, folded
@@ -75,8 +77,6 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     and series become pseudonyms. The patient of other files is the first folder below `folder`, or a volume's own name.
     Raises UserError for a table that is there already, a folder without scans, and faults of `labels`.
     """
-    import pandas as pd
-
     if out.exists() or out.is_symlink():
         raise UserError(out, "is there already, perhaps with labels", "name a file that is not there, or move this one")
     if not folder.is_dir():
@@ -89,26 +89,22 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
         raise UserError(folder, "holds neither scans nor images", f"DICOM files, {', '.join((*NIFTI, *PLAIN))}")
     pseudonyms = Pseudonyms.read(key)
     listed = Listed()
-    seen = set[str]()
-    beside: dict[int, str] = {}
+    seen, found = set[str](), list[_Row]()
     with Progress("read", len(paths), "headers") as bar:
         for path in paths:
             try:
-                row = _row(folder, path, listed.counts, labelled, seen)
+                found += _row(folder, path, listed.counts, labelled, seen)
             except UserError as fault:
                 listed.faults.append(fault)
-            else:
-                if row is not None:
-                    if row.beside:
-                        beside[len(listed.rows)] = row.beside
-                    # a letter in front, or a spreadsheet would take 123e45 for a number
-                    patient = f"p{pseudonyms('patient', folded(row.patient))}" if row.patient else ""
-                    series = f"s{pseudonyms('series', row.series)}" if row.series else ""
-                    listed.rows.append((_from(out, row.file), row.label, site, patient, series, *row.device))
             bar.update(1)
-    if len(beside) < len(listed.rows):
-        listed.counts.update(beside.values())
-        listed.rows = [row for number, row in enumerate(listed.rows) if number not in beside]
+    if any(not row.beside for row in found):
+        listed.counts.update(row.beside for row in found if row.beside)
+        found = [row for row in found if not row.beside]
+    for row in found:
+        # a letter in front, or a spreadsheet would take 123e45 for a number
+        patient = f"p{pseudonyms('patient', folded(row.patient))}" if row.patient else ""
+        series = f"s{pseudonyms('series', row.series)}" if row.series else ""
+        listed.rows.append((_from(out, row.file), row.label, site, patient, series, *row.device))
     if not listed.rows:
         raise UserError(folder, "holds no image that can be read", next(listed.report()))
     if labelled:
@@ -156,8 +152,8 @@ def _class(header: Dataset) -> str:
     return "" if uid.name == uid else str(uid.name)
 
 
-def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> _Row | None:
-    """Return the row of a file; None for a DICOM file without an image, or a copy.
+def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> Iterator[_Row]:
+    """Yield the row of a file; nothing for a DICOM file without an image, or a copy.
 
     `seen` holds the SOPInstanceUIDs so far.
     """
@@ -170,19 +166,20 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
             patient = file.name[: -len(".nii.gz" if name.endswith(".gz") else ".nii")]
         if not patient:
             counts["in no folder of a patient: the cell patient is empty"] += 1
-        return _Row(file, labels.of(patient=patient) if labels else "", patient)
+        yield _Row(file, labels.of(patient=patient) if labels else "", patient)
+        return
     wanted = ("Rows", "BurnedInAnnotation", SERIES, *KIND, *PERSON, *CODES.values(), *DEVICE.values())
     header = read_header(file, wanted, SOUND)
     if "Rows" not in header:
         counts["left out: without an image (a report, a plan, an index)"] += 1
-        return None
+        return
     if other := other_than_image(header):
         counts[f"left out: {other}, no image"] += 1
-        return None
+        return
     uid = _text(header, "SOPInstanceUID")
     if uid and uid in seen:
         counts["left out: copies of others, with the same SOPInstanceUID"] += 1
-        return None
+        return
     seen.add(uid)
     patient, study, accession = (_text(header, element) for element in PERSON)
     if folded(patient) in PLACEHOLDERS:
@@ -197,7 +194,7 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
     label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
     device = [_code(header, element) for element in CODES.values()]
     device += [_text(header, element) for element in DEVICE.values()]
-    return _Row(file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header))
+    yield _Row(file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header))
 
 
 def _text(header: Dataset, element: str) -> str:

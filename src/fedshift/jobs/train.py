@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import digest
@@ -100,14 +99,16 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     identity = digest.of([run.id, code, *content], 64)
     checkpoint = _Checkpoint(files, identity, log)
     started = datetime.now(UTC)
-    with _exclusive(files, ranks), _stop_signals() as stopped:
+    with _exclusive(files, ranks), _stop_signals() as arrived:
         ranks.each(lambda: checkpoint.resume(federation))
-        _require_one_disk(files.folder, federation)
+        if len(set(ranks.each(lambda: federation.server.round))) > 1:
+            problem = "the processes of this run see different checkpoints there"
+            raise UserError(files.folder, problem, "run them on a shared disk")
         ranks.first(lambda: log.start(federation.server.round))
         try:
-            federation.run(after_round=checkpoint.save, should_stop=stopped)
+            federation.run(after_round=checkpoint.save, should_stop=lambda: bool(arrived))
         except Interrupted as stop:
-            stop.exit_code = 128 + (stopped.number or signal.SIGTERM)
+            stop.exit_code = 128 + (arrived or [signal.SIGTERM])[-1]
             raise
         finally:
             log.close()
@@ -146,13 +147,6 @@ def _exclusive(files: RunFiles, ranks: Ranks) -> Iterator[None]:
     with ExitStack() as stack:
         ranks.first(take)
         yield
-
-
-def _require_one_disk(folder: Path, federation: Federation) -> None:
-    if len(set(federation.ranks.each(lambda: federation.server.round))) > 1:
-        raise UserError(
-            folder, "the processes of this run see different checkpoints there", "run them on a shared disk"
-        )
 
 
 def _sites(run: Run, images: RunImages) -> tuple[Sites, Sites, Sites, Traffic]:
@@ -264,27 +258,12 @@ class _Checkpoint:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Stop]:
-    """Let SIGTERM and SIGINT only set a flag inside the context; the engine checks it between batches."""
-    stop = Stop()
-    before = {s: signal.signal(s, stop.signalled) for s in (signal.SIGTERM, signal.SIGINT)}
+def _stop_signals() -> Iterator[list[int]]:
+    """Only take down SIGTERM and SIGINT inside the context: the engine looks at the list between batches."""
+    arrived = list[int]()
+    before = {s: signal.signal(s, lambda number, _: arrived.append(number)) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield stop
+        yield arrived
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Stop:
-    """Flag that says whether a signal has asked the job to stop."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def signalled(self, number: int, _: object) -> None:
-        """Store the number of a signal; this is the signal handler."""
-        self.number = number
-
-    def __call__(self) -> bool:
-        """Return whether a signal has arrived."""
-        return self.number != 0

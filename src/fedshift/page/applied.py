@@ -23,7 +23,7 @@ from ..io.tables import read_table
 from ..io.text import write_text
 from ..jobs.apply import Applied, images_of_study
 from ..jobs.image_files import LOOKS, looks
-from ..jobs.raw_images import LARGE, WHOLE_SLIDES
+from ..jobs.prepare import LARGE, WHOLE_SLIDES
 from ..jobs.run_images import RunImages
 from ..metrics import Metric
 from ..study.plan import VALIDATION, inference_id
