@@ -27,8 +27,8 @@ from urllib3.util import retry
 
 from fedshift.core.errors import UserError
 from fedshift.io import download as fetching
-from fedshift.io.archive import extract
-from fedshift.io.download import Source, fetch
+from fedshift.io.disk import atomic_folder
+from fedshift.io.download import Source, fetch, unpack
 
 Usage = namedtuple("Usage", "total used free")
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -408,6 +408,12 @@ def tar(path: Path, *members: tarfile.TarInfo, mode: str = "w", content: bytes =
 
 
 GOOD = (member("top", kind=tarfile.DIRTYPE), member("top/a.txt"), member("./top/deep/b.txt"))
+
+
+def extract(archive: Path, folder: Path, unpacked_size: int | None = None) -> None:
+    """Unpack as `fetch` does: completely or not at all."""
+    with atomic_folder(folder) as new:
+        unpack(archive, new, unpacked_size)
 
 
 def unpacked(folder: Path) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -9,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..core.errors import UserError
 from .disk import atomic, disk_errors
 from .text import read_json, readable, write_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
@@ -26,8 +28,6 @@ class GrowingArray:
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, identity: str) -> None:
-        import numpy as np
-
         self.path = path
         self.total = shape[0]
         self.shape, self.dtype = shape[1:], np.dtype(dtype)
@@ -47,12 +47,10 @@ class GrowingArray:
 
     def _whole(self, identity: str) -> int:
         """Return the number of rows that are safely written; 0 if the file has another identity or does not exist."""
-        try:
+        with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
             state = read_json(self.state)
             if state["identity"] == identity and self.path.is_file():
                 return int(state["rows"])
-        except (UserError, OSError, KeyError, TypeError, ValueError):
-            pass
         return 0
 
     def append(self, block: np.ndarray) -> None:
@@ -67,8 +65,6 @@ class GrowingArray:
 
     def written(self) -> Iterator[np.ndarray]:
         """Yield each row so far, as it was appended, one row in memory at a time."""
-        import numpy as np
-
         with disk_errors(self.path):
             self._file.seek(self.start)
             for _ in range(self.rows):
@@ -92,8 +88,6 @@ def map_array(path: Path, remedy: str = "") -> np.ndarray:
 
     Raises UserError for another kind of file, and for one that holds Python objects, which are never loaded.
     """
-    import numpy as np
-
     with readable(path, "array", remedy):
         # without allow_pickle it refuses Python objects, which would run code
         array: np.ndarray = np.load(path, mmap_mode="r")

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..core.errors import UserError
 from .guards import require_regular
 from .scan import BLOCK, Curve, Frame, Reading, Scan, Spacing, Window, require_memory, sound
 
 if TYPE_CHECKING:
-    import numpy as np
     from pydicom import Dataset
     from pydicom.uid import UID
 
@@ -56,13 +57,17 @@ class DicomFile(Scan):
     kind = "DICOM"
 
     def __init__(self, path: Path, header: Dataset, remedy: str) -> None:
+        from pydicom.uid import AllTransferSyntaxes
+
         self.header = header
         with sound(path, "is a DICOM file without an image, such as a report or a plan", remedy):
             frames = int(header.get("NumberOfFrames") or 1)
             size = int(header.Rows), int(header.Columns)
             self.bits = int(header.BitsStored)
             self.colours = int(header.SamplesPerPixel) > 1 or header.PhotometricInterpretation == "PALETTE COLOR"
-        self.syntax = _known(header.file_meta.get("TransferSyntaxUID"))
+        syntax = header.file_meta.get("TransferSyntaxUID")
+        self.syntax: UID | None = syntax if syntax in AllTransferSyntaxes else None
+        """The transfer syntax, if it is one of the standard."""
         super().__init__(path, frames, size, remedy)
         self.burnt_in = str(header.get("BurnedInAnnotation")) == "YES"
         self.windowed = self.colours or self.window(1) is not None or self._curve(1) is not None
@@ -74,7 +79,6 @@ class DicomFile(Scan):
 
     def frame(self, number: int) -> Frame:
         """Return a frame: grey values after slope and intercept, or colours. Raises UserError as the base class."""
-        import numpy as np
         from pydicom.pixels import apply_color_lut, apply_modality_lut
 
         values = self._decoded(number)
@@ -126,7 +130,6 @@ class DicomFile(Scan):
 
         A table comes before a window, as in most viewers (PS3.3, C.11.2).
         """
-        import numpy as np
         from pydicom.pixels import apply_voi
 
         if self.header.get("VOILUTSequence"):
@@ -236,9 +239,8 @@ class DicomFile(Scan):
         """Return why pixels are not decoded, and which package would decode them."""
         syntax = self.syntax
         if syntax is None:
-            return UserError(
-                self.path, "does not say how its pixels are stored (no known transfer syntax)", self.remedy
-            )
+            problem = "does not say how its pixels are stored (no known transfer syntax)"
+            return UserError(self.path, problem, self.remedy)
         if not syntax.is_compressed:
             return UserError(self.path, "has fewer pixels than its header says, or is cut short", self.remedy)
         name = syntax.name
@@ -246,18 +248,10 @@ class DicomFile(Scan):
         if not packages:
             problem = f"is compressed ({name}), and is damaged or not to be read"
             return UserError(self.path, problem, f"{self.remedy}; or export it without compression")
-        problem = "and no package that decodes it is installed"
-        if _decoded_here(syntax):
-            problem = "and is damaged or beyond the installed decoder"
+        here = _decoded_here(syntax)
+        why = "is damaged or beyond the installed decoder" if here else "no package that decodes it is installed"
         remedy = f"pip install {packages}, or export it without compression"
-        return UserError(self.path, f"is compressed ({name}), {problem}", remedy)
-
-
-def _known(syntax: UID | None) -> UID | None:
-    """Return a transfer syntax of the standard; None for another one."""
-    from pydicom.uid import AllTransferSyntaxes
-
-    return syntax if syntax in AllTransferSyntaxes else None
+        return UserError(self.path, f"is compressed ({name}), and {why}", remedy)
 
 
 def _decoded_here(syntax: UID) -> bool:
@@ -283,8 +277,6 @@ def codecs(syntax: UID) -> str:
 
 def upper_bits(colours: np.ndarray, bits: int) -> np.ndarray:
     """Return colours of `bits` bits as uint8; above 8 bits, the upper 8."""
-    import numpy as np
-
     return (colours >> max(bits - 8, 0)).astype(np.uint8)
 
 
@@ -368,8 +360,6 @@ class DicomSegments(DicomFile):
         `frame` is the frame of the image, from 1. Raises UserError where the file does not name the image at all, and
         where two segments lie on one pixel.
         """
-        import numpy as np
-
         found = np.zeros(self.size, dtype=np.int64)
         uid = self.uid_of(image)
         for number, sources in enumerate(self.sources, 1):
@@ -403,7 +393,6 @@ class DicomSegments(DicomFile):
 
         Frames of single bits follow each other without a gap, and may begin within a byte, where pydicom fails.
         """
-        import numpy as np
         from pydicom import dcmread
 
         if self.header.BitsAllocated != 1 or self.syntax is None or self.syntax.is_compressed:

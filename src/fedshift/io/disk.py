@@ -38,21 +38,16 @@ def disk_errors(path: Path) -> Iterator[None]:
             file = Path(os.fsdecode(error.filename))
             if file != path and not file.name.startswith(f".{path.name}{_mark()}"):
                 raise
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> UserError:
-    problem = f"cannot be written: {error.strerror or error}"
-    return UserError(path, problem, "check the path and its permissions, or choose another folder")
+        problem = f"cannot be written: {error.strerror or error}"
+        raise UserError(path, problem, "check the path and its permissions, or choose another folder") from error
 
 
 def require_writable(folder: Path) -> None:
     """Raise UserError where no file can be written into a folder: the folder, or the nearest one above that exists."""
     folder = existing(folder)
     if not folder.is_dir():
-        raise UserError(
-            folder, "is a file, and a folder is needed here", "move the file away, or choose another folder"
-        )
+        remedy = "move the file away, or choose another folder"
+        raise UserError(folder, "is a file, and a folder is needed here", remedy)
     probe = _temporary(folder / "probe")
     try:
         # some bytes, since an empty file can be made on a full disk
@@ -74,10 +69,7 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
     import fcntl
 
     try:
-        kind = fcntl.LOCK_EX
-        if shared:
-            kind = fcntl.LOCK_SH
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -163,9 +155,7 @@ def require_space(folder: Path, needed_bytes: float) -> None:
     """Raise UserError where the disk that holds (or will hold) `folder` has too little free space."""
     free = shutil.disk_usage(existing(folder)).free
     if free < needed_bytes:
-        unit, size = "MB", 1e6
-        if needed_bytes >= 1e8:
-            unit, size = "GB", 1e9
+        unit, size = ("GB", 1e9) if needed_bytes >= 1e8 else ("MB", 1e6)
         problem = f"needs {needed_bytes / size:.2f} {unit} of disk space, {free / size:.2f} {unit} are free"
         raise UserError(folder, problem, "free some space or choose another disk")
 

@@ -1,24 +1,34 @@
-"""Files from a mirror directory or the network: resumable, verified, and unpacked without trust."""
+"""Files from a mirror directory or the network: resumable, verified, and unpacked without trust.
+
+Of an archive nothing is written outside of its folder, no link and no device, and all or nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import lzma
 import os
 import re
 import shutil
+import stat
+import struct
+import tarfile
 import time
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..core import digest
 from ..core.console import Progress, say
 from ..core.errors import UserError
 from . import disk, text
-from .archive import unpack
 
 if TYPE_CHECKING:
     import requests
@@ -54,6 +64,17 @@ PAGE = re.compile(rb"\s*(<!doctype\s+html|<html|<head)", re.IGNORECASE)
 """The start of a web page, which servers send in the place of files, for example to ask for a login."""
 
 
+BOMB = 1.2
+"""An archive may grow to this many times its announced size."""
+DO_NOT_USE = "nothing was unpacked, do not use this archive"
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, IndexError, OverflowError)
+BAD_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+"""Error numbers that names of members cause. All others, such as a full disk, are not the archive's fault."""
+
+Member = tuple[str, bool, int, Callable[[Path], Any]]
+"""Name, whether it is a plain file or a folder, size in bytes, and the function that writes it into a folder."""
+
+
 class SourceError(UserError):
     """An address that does not give its file, or not the right one; another address may."""
 
@@ -85,9 +106,7 @@ class Source:
     def unpacked_name(self) -> str:
         """Return the name of the unpacked folder: `camelyon` for `camelyon.tar.gz`."""
         name = re.sub(r"(?<=.)(\.tar)?\.(tar|tgz|tbz2?|txz|gz|bz2|xz|zip)$", "", self.filename)
-        if name == self.filename:
-            return f"{name}.unpacked"
-        return name
+        return f"{name}.unpacked" if name == self.filename else name
 
 
 def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5, copy: bool = True) -> Path:
@@ -100,29 +119,24 @@ def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5
     place of data, or whose size or checksum is wrong.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wait = f"{source.filename}: another process gets this file; waiting for it"
-    with disk.in_turn(folder / f".{source.filename}.lock", lambda: say(wait)):
-        return _fetch(source, folder, mirror, retries, copy)
-
-
-def _fetch(source: Source, folder: Path, mirror: Path | None, retries: int, copy: bool) -> Path:
-    """Get a file as `fetch` does, while no other process gets it into this folder."""
     target = folder / source.filename
     unpacked = folder / source.unpacked_name
     identity = {"content": source.sha256 or source.md5 or source.url}
-    if source.unpack and unpacked.exists():
-        if not (unpacked / MARKER).is_file():
-            raise UserError(unpacked, f"was not unpacked from {source.filename}", "move it away")
-        if identity["content"] and text.read_json(unpacked / MARKER) == identity:
-            return unpacked
-    archive = _obtain(source, target, mirror, retries, copy)
-    if not source.unpack:
-        return archive
-    with disk.atomic_folder(unpacked) as new:
-        unpack(archive, new, source.unpacked_size)
-        text.write_json(new / MARKER, identity)
-    if archive == target:
-        target.unlink()
+    wait = f"{source.filename}: another process gets this file; waiting for it"
+    with disk.in_turn(folder / f".{source.filename}.lock", lambda: say(wait)):
+        if source.unpack and unpacked.exists():
+            if not (unpacked / MARKER).is_file():
+                raise UserError(unpacked, f"was not unpacked from {source.filename}", "move it away")
+            if identity["content"] and text.read_json(unpacked / MARKER) == identity:
+                return unpacked
+        archive = _obtain(source, target, mirror, retries, copy)
+        if not source.unpack:
+            return archive
+        with disk.atomic_folder(unpacked) as new:
+            unpack(archive, new, source.unpacked_size)
+            text.write_json(new / MARKER, identity)
+        if archive == target:
+            target.unlink()
     return unpacked
 
 
@@ -134,10 +148,8 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int, cop
         return target
     if mirror is None or not (original := mirror / source.filename).is_file():
         if source.url is None:
-            problem = "no lasting address is known: get it by hand"
-            if source.page:
-                problem += f", from {source.page}"
-            raise SourceError(source.filename, problem, USE_MIRROR)
+            page = f", from {source.page}" if source.page else ""
+            raise SourceError(source.filename, f"no lasting address is known: get it by hand{page}", USE_MIRROR)
         _download(source, source.url, target, retries)
         return target
     _verify(original, source, "check this file of the mirror, or get it again")
@@ -191,9 +203,7 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
             if _size(part) - before >= PROGRESS:
                 tries = 1
             if tries > retries:
-                times = "once,"
-                if tries > 1:
-                    times = f"{tries} times, at last"
+                times = f"{tries} times, at last" if tries > 1 else "once,"
                 problem = f"{source.filename} broke off {times} because {error}"
                 raise SourceError(url, problem, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
@@ -210,9 +220,7 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
 
 
 def _size(path: Path) -> int:
-    if path.exists():
-        return path.stat().st_size
-    return 0
+    return path.stat().st_size if path.exists() else 0
 
 
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
@@ -233,17 +241,13 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
         if source.size is not None and total != source.size:
             problem = f"{source.filename} has {total} bytes there, expected {source.size}"
             raise SourceError(url, problem, USE_MIRROR)
-        needed = (total or 0) - have
-        if source.unpack:
-            needed += source.unpacked_size or 0
-        disk.require_space(part.parent, needed)
+        unpacked = (source.unpacked_size or 0) if source.unpack else 0
+        disk.require_space(part.parent, (total or 0) - have + unpacked)
         bar = Progress(f"download {source.filename}", (total or have) - have, "B")
         if not _append(response, part, bar, (total or UNTOLD) - have):
             part.unlink()
             state.unlink(missing_ok=True)
-            limit = f"{UNTOLD} bytes, and its size is not told"
-            if total:
-                limit = f"{total} bytes that it should have"
+            limit = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes, and its size is not told"
             raise SourceError(url, f"{source.filename} has more than the {limit}: it was deleted", USE_MIRROR)
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
@@ -287,22 +291,10 @@ def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]
     """Return how many bytes are there to continue from, and the version and total size of their file."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
         facts = text.read_json(state)
-        version = facts["version"]
-        total = facts["total"]
+        version, total = facts["version"], facts["total"]
         if facts["url"] == url and isinstance(version, str) and version.isprintable() and int(total) == total > 0:
             return part.stat().st_size, version, total
     return 0, "", None
-
-
-def _headers() -> dict[str, str]:
-    """Return the headers of every request.
-
-    The program names itself, since some servers refuse those of common libraries, with the contact that the
-    environment variable FEDSHIFT_CONTACT gives. Files are asked for as they are, to be counted and resumed.
-    """
-    words = ["federated-learning studies in medical imaging", os.environ.get(CONTACT, "").strip()]
-    agent = f"fedshift ({'; '.join(filter(None, words))})"
-    return {"Accept-Encoding": "identity", "User-Agent": agent}
 
 
 def _reason(error: Exception) -> str:
@@ -323,17 +315,13 @@ def _told_sha256(state: Path) -> str | None:
         told = text.read_json(state)["sha256"]
     except (UserError, OSError, KeyError, TypeError):
         return None
-    if isinstance(told, str) and SHA256.fullmatch(told):
-        return told
-    return None
+    return told if isinstance(told, str) and SHA256.fullmatch(told) else None
 
 
 def _version(response: requests.Response) -> str | None:
     """Return a version that the header If-Range accepts: a strong ETag, or a date."""
     etag = response.headers.get("ETag", "W/")
-    if etag.startswith("W/"):
-        return response.headers.get("Last-Modified")
-    return etag
+    return response.headers.get("Last-Modified") if etag.startswith("W/") else etag
 
 
 def _fits(response: requests.Response, have: int, version: str, total: int | None) -> bool:
@@ -349,7 +337,10 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
     import requests
     import urllib3
 
-    headers = _headers()
+    # the program names itself, since some servers refuse those of common libraries
+    words = ["federated-learning studies in medical imaging", os.environ.get(CONTACT, "").strip()]
+    # files are asked for as they are, to be counted and resumed
+    headers = {"Accept-Encoding": "identity", "User-Agent": f"fedshift ({'; '.join(filter(None, words))})"}
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     with requests.Session() as session:
@@ -384,3 +375,80 @@ def _retry(name: str, retries: int) -> urllib3.Retry:
             return seconds
 
     return Patient(total=retries, backoff_factor=BACKOFF, status_forcelist=(429, 500, 502, 503, 504))
+
+
+def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
+    """Unpack a tar (of any compression) or zip archive into `folder`. Where this raises, the caller must discard that.
+
+    Raises UserError for members that would be written elsewhere, for links, devices and sparse files, and for an
+    archive that is damaged, or that grows far beyond `unpacked_size` bytes.
+    """
+    if not archive.is_file():
+        raise UserError(archive, "no such file")
+    disk.require_space(folder, unpacked_size or 0)
+    total = 0
+    bar = Progress(f"unpack {archive.name}", archive.stat().st_size, "B")
+    with _unpacking(archive), archive.open("rb") as file, bar:
+        for name, plain, size, write in _members(file):
+            path = PurePosixPath(name.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts:
+                raise UserError(archive, f"member {name!r} leads out of the folder", DO_NOT_USE)
+            if not plain:
+                raise UserError(archive, f"member {name!r} is a link or a device, or sparse", DO_NOT_USE)
+            total += size
+            if unpacked_size is not None and total > BOMB * unpacked_size:
+                problem = f"unpacks to {total} bytes or more, expected {unpacked_size}"
+                raise UserError(archive, problem, DO_NOT_USE)
+            disk.require_space(folder, size)
+            write(folder)
+            bar.update(max(file.tell() - bar.done, 0))
+        bar.update(bar.total - bar.done)
+
+
+def _members(file: IO[bytes]) -> Iterator[Member]:
+    # tar is tried first, since one that ends with a zip also looks like a zip
+    is_tar = tarfile.is_tarfile(file)
+    file.seek(0)
+    return _zip(file) if not is_tar and zipfile.is_zipfile(file) else _tar(file)
+
+
+def _tar(file: IO[bytes]) -> Iterator[Member]:
+    tar: Any
+    file.seek(0)
+    with tarfile.open(fileobj=file) as tar:
+        while (member := tar.next()) is not None:
+            plain = (member.isreg() or member.isdir()) and not member.issparse()
+            yield member.name, plain, member.size, partial(tar.extract, member, filter="data")
+            # tarfile keeps every member that it has read: half a million of them would fill the memory
+            tar.members.clear()
+        # tarfile takes a damaged header for the end: look for the true end, and for the checksum behind it
+        tar.fileobj.seek(tar.offset)
+        if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("no end mark where the members end")
+        while tar.fileobj.read(CHUNK):
+            pass
+
+
+def _zip(file: IO[bytes]) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+            # some programs of Windows write backslashes between folders
+            info.filename = info.filename.replace("\\", "/")
+            yield info.filename, plain, info.file_size, partial(archive.extract, info)
+
+
+@contextlib.contextmanager
+def _unpacking(archive: Path) -> Iterator[None]:
+    """Raise UserError about `archive` where a reader of archives raises any error because of bad content."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, EOFError, RuntimeError, ValueError, *DAMAGE) as error:
+        # the decompressors raise OSError without a number
+        if isinstance(error, OSError) and error.errno not in (None, *BAD_NAMES):
+            raise
+        problem = f"damaged, or neither tar nor zip: {error}"
+        raise UserError(archive, problem, "delete it and get it again") from error

@@ -41,9 +41,7 @@ def irregular(path: Path) -> str:
         return ""
     if stat.S_ISREG(mode):
         return ""
-    if stat.S_ISDIR(mode):
-        return "is a folder, and not a file"
-    return "is a pipe, a device or a socket, and not a file"
+    return f"is {'a folder' if stat.S_ISDIR(mode) else 'a pipe, a device or a socket'}, and not a file"
 
 
 def require_regular(path: Path) -> None:
@@ -97,15 +95,9 @@ def require_unique(path: Path, table: pd.DataFrame, columns: list[str], remedy: 
 def tell_outside(table: Path, paths: Iterable[str]) -> None:
     """Say which paths of a table lead out of its folder: absolute ones elsewhere, and those that climb above it."""
     top = os.path.normpath(table.parent.absolute())
-    elsewhere = [path for path in paths if not _inside(path, top)]
+    # of a million paths most are told by their letters
+    doubtful = (path for path in paths if path.startswith("/") or ".." in path)
+    elsewhere = [path for path in doubtful if not Path(os.path.normpath(Path(top) / path)).is_relative_to(top)]
     if elsewhere:
-        more = ""
-        if len(elsewhere) > 1:
-            more = f", as {len(elsewhere) - 1:,} more do"
+        more = f", as {len(elsewhere) - 1:,} more do" if len(elsewhere) > 1 else ""
         say(f"{table}: {elsewhere[0]!r} leads out of its folder{more}; such images are read, and pages may show them")
-
-
-def _inside(path: str, top: str) -> bool:
-    if not path.startswith("/") and ".." not in path:
-        return True
-    return Path(os.path.normpath(Path(top) / path)).is_relative_to(top)

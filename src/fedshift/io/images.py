@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from PIL import Image, ImageOps
+
 from ..core.errors import UserError
 from ..core.spelling import counted
 from .dicom import DicomFile
@@ -23,8 +26,6 @@ from .nifti import NiftiVolume
 from .scan import ALIKE, Percentiles, Reading, Scan, Window, in_window, require_memory, window_remedy
 
 if TYPE_CHECKING:
-    import numpy as np
-    from PIL import Image
     from PIL.ImageFile import ImageFile
 
 TWELVE_BITS = 4096
@@ -83,22 +84,28 @@ def read_image(
     that are all below 4096 (and not all 0) without a window, since the upper 8 bits hold little of them; transparent
     pixels; and pixels that are not square.
     """
-    import numpy as np
-    from PIL import ImageOps
-
     with opened_image(path, remedy, own=own) as opened:
-        wide = opened.mode in ("I", "F")
-        if wide and not own:
+        deep = opened.mode in ("I", "F")
+        if deep and not own:
             raise ValueError("32 bits a pixel: bring it to 8 or 16")
         if own:
             require_page(path, opened, page)
-            _require_square(path, opened)
-            if deep := _raw_mode(opened):
-                return _eight_bits(path, _deep_colours(path, opened, deep, page), window)
+            wide = _width_to_height(path, opened)
+            if abs(wide - 1) > ALIKE:
+                problem = f"says that its pixels are not square: {wide:.3g} times as wide as high"
+                raise UserError(path, problem, "scale it until they are, or remove that entry, if it is wrong")
+            if stored := _raw_mode(opened):
+                return _eight_bits(path, _deep_colours(path, opened, stored, page), window)
             ImageOps.exif_transpose(opened, in_place=True)
-        if wide or opened.mode.startswith("I;16"):
-            shades = _eight_bits(path, _greys(opened, np.asarray(opened)), window, wide=wide, own=own)
-            if own and _tags(opened).get(PHOTOMETRIC) == WHITE_IS_ZERO:
+        if deep or opened.mode.startswith("I;16"):
+            tags: Any = getattr(opened, "tag_v2", {})  # of a TIFF
+            values = np.asarray(opened)
+            whole = opened.mode == "I" and tags.get(BITS_PER_SAMPLE) == (32,)
+            if whole and tags.get(SAMPLE_FORMAT, (1,)) == (1,):
+                # Pillow reads whole numbers of 32 bits as if they had a sign
+                values = values.view("uint32")
+            shades = _eight_bits(path, values, window, wide=deep, own=own)
+            if own and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
                 # Pillow turns such images of up to 8 bits itself
                 shades = 255 - shades
             return np.repeat(shades[..., None], 3, axis=2)
@@ -111,8 +118,6 @@ def read_image(
 @contextlib.contextmanager
 def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "image") -> Iterator[ImageFile]:
     """Open an image file with Pillow for a block. Raises UserError where it, or the block, finds the file damaged."""
-    from PIL import Image
-
     try:
         # the limit below is stricter than Pillow's, and says what to do
         warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -169,21 +174,11 @@ def require_page(path: Path, opened: ImageFile, named: int | None) -> None:
 
 def require_opaque(path: Path, image: Image.Image) -> None:
     """Raise UserError for transparent pixels: no file says what is behind them."""
-    import numpy as np
-
     if image.has_transparency_data:
         share = float((np.asarray(image.convert("RGBA"))[..., 3] < 255).mean())
         if share:
             problem = f"has transparent pixels ({max(100 * share, 0.1):.1f} %), and nothing says what is behind them"
             raise UserError(path, problem, "save it without transparency, on one colour for all sites")
-
-
-def _require_square(path: Path, opened: ImageFile) -> None:
-    """Raise UserError for a file which says that its pixels are not square."""
-    wide = _width_to_height(path, opened)
-    if abs(wide - 1) > ALIKE:
-        problem = f"says that its pixels are not square: {wide:.3g} times as wide as high"
-        raise UserError(path, problem, "scale it until they are, or remove that entry, if it is wrong")
 
 
 def _width_to_height(path: Path, opened: ImageFile) -> float:
@@ -214,9 +209,6 @@ def _deep_colours(path: Path, opened: ImageFile, stored: str, page: int | None) 
 
     Raises UserError for other colours than RGB, and for transparent pixels.
     """
-    import numpy as np
-    from PIL import Image, ImageOps
-
     if not stored.startswith("RGB"):
         problem = f"has 16 bits a colour, and the colours {stored.partition(';')[0]}, of which 16 bits are not read"
         raise UserError(path, problem, "save it in grey or RGB without transparency, or with 8 bits")
@@ -233,30 +225,19 @@ def _deep_colours(path: Path, opened: ImageFile, stored: str, page: int | None) 
     return (parts[0] << 8) | parts[1]
 
 
-def _tags(opened: ImageFile) -> Any:
-    """Return the tags of a TIFF; nothing for other formats."""
-    return getattr(opened, "tag_v2", {})
-
-
-def _greys(opened: ImageFile, values: np.ndarray) -> np.ndarray:
-    """Return grey values of a file; Pillow reads whole numbers of 32 bits as if they had a sign."""
-    tags = _tags(opened)
-    unsigned = opened.mode == "I" and tags.get(BITS_PER_SAMPLE) == (32,) and tags.get(SAMPLE_FORMAT, (1,)) == (1,)
-    return values.view("uint32") if unsigned else values
-
-
 def _eight_bits(
     path: Path, values: np.ndarray, window: Window | Percentiles | None, *, wide: bool = False, own: bool = True
 ) -> np.ndarray:
     """Return values of 16 or, if they are `wide`, of 32 bits as uint8: by the window, or else the upper 8 of 16."""
-    import numpy as np
-
     if window is not None:
         return in_window(values, window.window(values) if isinstance(window, Percentiles) else window)
     if wide:
         raise UserError(path, "has 32 bits a pixel, and no window", window_remedy(values))
-    if own:
-        _require_range(path, values)
+    if own and 0 < (most := int(values.max())) < TWELVE_BITS:  # as in many exports of X-ray and CT
+        bits = "16 bits a pixel" if values.ndim == 2 else "16 bits a colour"
+        problem = f"has {bits}, but its brightest is {most} of 65535: it would be almost black"
+        remedy = "rescale it to the full range of 16 bits, or export it with 8, or give a window"
+        raise UserError(path, problem, f"{remedy}: {window_remedy(values)}")
     # Pillow's own conversion cuts values above 255, and so makes all but the darkest pixels white
     return (values >> 8).astype(np.uint8)
 
@@ -272,8 +253,6 @@ def longer_side(path: Path) -> int:
 
 
 def _size(path: Path, page: int | None = None) -> tuple[int, int]:
-    from PIL import Image
-
     try:
         with Image.open(path) as image:
             image.seek((page or 1) - 1)
@@ -293,16 +272,6 @@ def is_dicom(path: Path) -> bool:
             return file.read(132)[128:] == b"DICM"
     except OSError:
         return False
-
-
-def _require_range(path: Path, values: np.ndarray) -> None:
-    """Raise UserError where 16-bit values use 12 bits or fewer, as in many exports of X-ray and CT."""
-    most = int(values.max())
-    if 0 < most < TWELVE_BITS:
-        bits = "16 bits a pixel" if values.ndim == 2 else "16 bits a colour"
-        problem = f"has {bits}, but its brightest is {most} of 65535: it would be almost black"
-        remedy = "rescale it to the full range of 16 bits, or export it with 8, or give a window"
-        raise UserError(path, problem, f"{remedy}: {window_remedy(values)}")
 
 
 NIFTI = (".nii", ".nii.gz")
@@ -344,8 +313,6 @@ def encoded(mask: np.ndarray) -> bytes:
 
     An image (height, width, 3), uint8, becomes one in colours.
     """
-    from PIL import Image
-
     out = io.BytesIO()
     Image.fromarray(mask).save(out, "PNG")
     return out.getvalue()
@@ -353,9 +320,6 @@ def encoded(mask: np.ndarray) -> bytes:
 
 def decoded(content: bytes, shape: tuple[int, int], where: object) -> np.ndarray:
     """Return the mask (height, width), uint8, of such bytes. Raises UserError, at `where`, for any other content."""
-    import numpy as np
-    from PIL import Image
-
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             # the header alone says the size: what unpacks to more than the image is never read
@@ -381,8 +345,6 @@ def overlay(pixels: np.ndarray, structures: np.ndarray) -> np.ndarray:
     `structures` (structures, height, width) are masks, bool. The edge lies within the structure; outside of the image
     nothing belongs to it. Images that are larger than `LARGEST` are made smaller first.
     """
-    import numpy as np
-    from PIL import Image
     from scipy.ndimage import binary_erosion
 
     picture = Image.fromarray(pixels)

@@ -7,14 +7,13 @@ import gzip
 import itertools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from ..core.errors import UserError
 from .guards import require_regular
 from .scan import BLOCK, SCAN_BYTES, Frame, Reading, Scan, Spacing, Window, require_memory, sound
-
-if TYPE_CHECKING:
-    import numpy as np
 
 AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Axes along which slices lie: to the right, to the front and to the head of the patient."""
@@ -41,7 +40,6 @@ class NiftiVolume(Scan):
     kind = "NIfTI"
 
     def __init__(self, path: Path, image: Any, reading: Reading, remedy: str) -> None:
-        import numpy as np
         from nibabel.orientations import inv_ornt_aff, io_orientation
 
         self.content = image
@@ -119,8 +117,6 @@ class NiftiVolume(Scan):
     @functools.cached_property
     def _unpacked(self) -> np.ndarray:
         """The values of a compressed volume as stored, since each slice would be decompressed from the start."""
-        import numpy as np
-
         data, shape = self.content.dataobj, self.content.shape[:3]
         content = bytearray(math.prod(shape) * data.dtype.itemsize)
         view = memoryview(content)
@@ -133,26 +129,14 @@ class NiftiVolume(Scan):
                     raise UserError(self.path, CUT, self.remedy)
         return np.frombuffer(content, data.dtype).reshape(shape, order="F")
 
-    def _mapped(self) -> np.ndarray:
-        """Return the values of a plain volume as stored, which the system reads from the disk when they are used.
-
-        nibabel's own slices list each row that they read, which can take longer than to read the volume.
-        """
-        import numpy as np
-
-        data, shape = self.content.dataobj, self.content.shape[:3]
-        return np.memmap(self.path, data.dtype, "r", self._begin, shape, "F")
-
     @property
     def _begin(self) -> int:
         """The place in the file, unpacked, at which the volume begins."""
         data = self.content.dataobj
-        begin: int = data.offset + sum(self.volume) * math.prod(data.shape[:3]) * data.dtype.itemsize
-        return begin
+        return int(data.offset + sum(self.volume) * math.prod(data.shape[:3]) * data.dtype.itemsize)
 
     def frame(self, number: int) -> Frame:
         """Return a slice as a radiologist sees it: the patient's right is left, and the front or the head is up."""
-        import numpy as np
         from nibabel.arrayproxy import is_proxy
         from nibabel.volumeutils import apply_read_scaling
 
@@ -164,7 +148,10 @@ class NiftiVolume(Scan):
             if not is_proxy(data):
                 values = data[(*index, *self.volume)]
             else:
-                stored = self._unpacked if _packed(self.path) else self._mapped()
+                # nibabel's own slices list each row that they read, which can take longer than to read the volume
+                shape = self.content.shape[:3]
+                packed = _packed(self.path)
+                stored = self._unpacked if packed else np.memmap(self.path, data.dtype, "r", self._begin, shape, "F")
                 values = apply_read_scaling(stored[tuple(index)], *map(np.asanyarray, (data.slope, data.inter)))
         values = values.reshape([n for axis, n in enumerate((*self.content.shape, 1)[:3]) if axis != self.across])
         if self.rows > self.columns:
@@ -180,8 +167,6 @@ class NiftiVolume(Scan):
 
         The order and the direction in which axes are stored may differ.
         """
-        import numpy as np
-
         if self.voxels != image.voxels:
             sizes = ["x".join(map(str, volume.voxels)) for volume in (self, image)]
             problem = f"has {sizes[0]} voxels, and its image {image.path.name} {sizes[1]}"

@@ -57,9 +57,8 @@ class Hub:
         """
         server = os.environ.get(ENDPOINT, "").strip().rstrip("/") or "https://huggingface.co"
         if not server.startswith(("http://", "https://")):
-            raise UserError(
-                ENDPOINT, f"{server!r} is not the address of a server", "give one such as https://hub.example"
-            )
+            problem = f"{server!r} is not the address of a server"
+            raise UserError(ENDPOINT, problem, "give one such as https://hub.example")
         url = f"{server}/datasets/{self.dataset}/resolve/{self.revision}/{path}"
         return Source(url, path.rpartition("/")[2], page=self.page, **known)
 
@@ -138,9 +137,8 @@ def write_images(
         return read_table(index)
     shard = fetch(source, folder.parent, mirror, copy=False)
     downloaded = shard.parent == folder.parent
-    remedy = "check this file of the mirror, or get it again"
-    if downloaded:
-        remedy = "it was deleted: start again to get it anew"
+    deleted = "it was deleted: start again to get it anew"
+    remedy = deleted if downloaded else "check this file of the mirror, or get it again"
     try:
         require_regular(shard)
         with _damage(shard, "", remedy):
@@ -251,9 +249,7 @@ def checked(sources: Sequence[Source]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 def _named(sources: Sequence[Source]) -> list[str]:
     """Return words for some files: the name of a single one, or their number; an empty list for none."""
-    if len(sources) > 1:
-        return [f"{len(sources)} files"]
-    return [source.filename for source in sources]
+    return [f"{len(sources)} files"] if len(sources) > 1 else [source.filename for source in sources]
 
 
 def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt:

@@ -62,11 +62,7 @@ SUMMARISED = (
     ResultTable("effects", "analysis.effects", (*LEVELS, "quantity"), "Effects"),
     ResultTable("controls", "analysis.controls", ("quantity", "partition", *IDS, "role", "site", "metric"), "Controls"),
     ResultTable(
-        "calibration",
-        "analysis.calibration",
-        (*IDS, "role", "site", "quantity", "bin"),
-        "Calibration",
-        text=("of",),
+        "calibration", "analysis.calibration", (*IDS, "role", "site", "quantity", "bin"), "Calibration", text=("of",)
     ),
     ResultTable("collapse", "analysis.collapse", (*IDS, "role", "site", "run"), "Test-time adaptation"),
     ResultTable(

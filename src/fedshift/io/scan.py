@@ -8,16 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+from PIL import Image
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError
 from ..core.plugin import Frozen
 from ..core.spelling import counted
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Window = tuple[float, float]
 """The values that become black (0) and white (255)."""
@@ -43,8 +41,6 @@ class Percentiles(Frozen):
 
     def window(self, values: np.ndarray) -> Window:
         """Return the percentiles of values; NaN and infinities do not count. Values that are all such give (0, 1)."""
-        import numpy as np
-
         finite = values[np.isfinite(values)]
         if not finite.size:
             return 0.0, 1.0
@@ -208,8 +204,6 @@ class Scan(ABC):
 
         Raises UserError that names the file.
         """
-        import numpy as np
-
         middle = self.number(named, reading)
         numbers = [middle]
         if reading.neighbours:
@@ -225,18 +219,8 @@ class Scan(ABC):
             image = np.stack(channels if len(channels) > 1 else channels * 3, axis=-1)
         return self._scaled(image, middle, reading.spacing)
 
-    def _limits(self, window: Window | Percentiles | None) -> Window | None:
-        """Return the window of a study; percentiles are those of all values of the file, and are found once."""
-        if isinstance(window, Percentiles):
-            if window not in self._found:
-                self._found[window] = window.window(self.values())
-            return self._found[window]
-        return window
-
     def values(self) -> np.ndarray:
         """Return all values of the file, of as many frames as there are. Raises UserError where these are too many."""
-        import numpy as np
-
         size = f"{self.frames} frames of {self.size[1]}x{self.size[0]} pixels"
         needed = SCAN_BYTES * self.frames * math.prod(self.size)
         require_memory(self.path, size, needed, "state dataset.window: [LOW, HIGH], which needs one frame at a time")
@@ -246,9 +230,10 @@ class Scan(ABC):
         """Return the values of a frame as uint8; colours stay as they are."""
         if frame.values.ndim == 3:
             return frame.values
-        import numpy as np
-
-        window = self._limits(wanted)
+        if isinstance(wanted, Percentiles) and wanted not in self._found:
+            # those of all values of the file, which are found once
+            self._found[wanted] = wanted.window(self.values())
+        window = self._found[wanted] if isinstance(wanted, Percentiles) else wanted
         if window is None and frame.curve is not None:
             shades = in_window(frame.curve(frame.values), (0, 1))
         elif window or frame.window:
@@ -259,9 +244,6 @@ class Scan(ABC):
 
     def _scaled(self, image: np.ndarray, number: int, wanted: float | None) -> np.ndarray:
         """Return the image of a frame with square pixels, of `wanted` millimetres where that is not None."""
-        import numpy as np
-        from PIL import Image
-
         spacing = self.spacing_of(number)
         if spacing is None:
             if wanted is not None:
@@ -298,8 +280,6 @@ def in_window(values: np.ndarray, window: Window) -> np.ndarray:
 
     NaN becomes 0. Where low and high are equal, larger values are 255.
     """
-    import numpy as np
-
     low, high = window
     if high == low:
         return np.where(values > high, 255, 0).astype(np.uint8)
@@ -315,15 +295,11 @@ def in_window(values: np.ndarray, window: Window) -> np.ndarray:
 
 def window_remedy(values: np.ndarray) -> str:
     """Return what to write where no window is known; the numbers are those of some values, as an example."""
-    import numpy as np
-
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     if not finite.size:
         return "it holds no numbers: leave it out"
     low, high = np.percentile(finite, (1, 99))
-    example = f"dataset.window: [{low:.6g}, {high:.6g}]"
-    if not low < high:
-        example = "dataset.window: [LOW, HIGH]"
+    example = f"dataset.window: [{low:.6g}, {high:.6g}]" if low < high else "dataset.window: [LOW, HIGH]"
     span = f"its values run from {finite.min():.6g} to {finite.max():.6g}, 98 % of them from {low:.6g} to {high:.6g}"
     return f"write one for all sites, such as {example}; {span}"

@@ -42,9 +42,7 @@ def is_clone(folder: Path) -> bool:
 
 def workflow_of(folder: Path) -> Path:
     """Return the Snakefile for a folder: its own if that is or includes the workflow of fedshift, or else SNAKEFILE."""
-    if has_workflow(folder):
-        return folder / SNAKEFILE.name
-    return SNAKEFILE
+    return folder / SNAKEFILE.name if has_workflow(folder) else SNAKEFILE
 
 
 def python_path(workflow: Any) -> Path | None:
@@ -77,12 +75,9 @@ def extra(name: str, what_for: str = "") -> Iterator[None]:
         yield
     except ImportError as error:
         problem = f"needs packages that are not installed ({error.name or error})"
-        raise UserError(what_for or f"export to {name}", problem, _remedy(name)) from error
-
-
-def _remedy(name: str) -> str:
-    """Return how the packages are installed: those of a clone lie in their own environment."""
-    if SHIPPED == INSIDE:
-        return f"pip install 'fedshift[{name}]'"
-    target = "flower" if name == "flower" else "exports"
-    return f"call make {target} in the clone, and .venv-{target}/bin/python -m fedshift in place of fedshift"
+        # those of a clone lie in their own environment
+        target = "flower" if name == "flower" else "exports"
+        remedy = f"call make {target} in the clone, and .venv-{target}/bin/python -m fedshift in place of fedshift"
+        if SHIPPED == INSIDE:
+            remedy = f"pip install 'fedshift[{name}]'"
+        raise UserError(what_for or f"export to {name}", problem, remedy) from error

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
+from .shipped import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
@@ -133,12 +134,19 @@ def read_texts(path: Path, called: Callable[[str], str] = str, encoding: str = "
 
 
 def _excel_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
-    """Read the first sheet of an Excel file as `read_texts` does. Blank rows are left out."""
+    """Read the first sheet of an Excel file as `read_texts` does. Blank rows are left out.
+
+    Raises UserError for a damaged or empty file, and where the package that reads it is missing.
+    """
     import pandas as pd
 
-    from .excel import excel_cells
-
-    cells = excel_cells(path)
+    with extra("excel", f"reading {path}"):
+        import openpyxl  # noqa: F401 - pandas loads it
+    with readable(path, "Excel"):
+        cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False, na_values=[""], engine="openpyxl")
+        cells = cells.dropna(how="all")
+        if cells.empty:
+            raise ValueError("its first sheet is empty")
     head, rows = cells.iloc[0], cells.iloc[1:]
     names = ["" if pd.isna(cell) else called(str(cell)) for cell in head]
     _require_names(f"{path}, row {cells.index[0] + 1}", names)
@@ -165,7 +173,8 @@ def _csv_texts(path: Path, called: Callable[[str], str], encoding: str) -> pd.Da
         for line, cells in rows:
             if len(cells) > len(names):
                 problem = f"has {len(cells)} cells, but the header has {len(names)}"
-                remedy = f"put a cell that holds a {_word(delimiter)} into quotes"
+                word = {",": "comma", ";": "semicolon", "\t": "tab"}.get(delimiter, repr(delimiter))
+                remedy = f"put a cell that holds a {word} into quotes"
                 if len(names) == 1:
                     remedy = f"line {first} seems to be no header: remove it"
                 raise UserError(f"{path}, line {line}", problem, remedy)
@@ -192,10 +201,6 @@ def _form(line: str) -> tuple[int, str]:
         return 1, stated[1]
     outside = re.sub(r'"[^"]*"', "", line)
     return 0, max(DELIMITERS, key=outside.count)
-
-
-def _word(delimiter: str) -> str:
-    return {",": "comma", ";": "semicolon", "\t": "tab"}.get(delimiter, repr(delimiter))
 
 
 def _rows(file: IO[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:

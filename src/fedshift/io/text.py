@@ -41,10 +41,8 @@ def readable(path: Path, kind: str, remedy: str = "") -> Iterator[None]:
     except Exception as error:
         if isinstance(error, UnicodeDecodeError) and kind == "table":
             remedy = UTF8
-        words = f"{type(error).__name__}: {error}"
         # their words say what is wrong; a KeyError holds a key alone
-        if isinstance(error, OSError | ValueError):
-            words = str(error)
+        words = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
         raise UserError(path, f"not a readable {kind} file: {words[:500]}", remedy) from error
 
 
@@ -107,9 +105,8 @@ def parsed(text: str, where: str) -> Any:
         value = yaml.safe_load(text)
         json.dumps(value, allow_nan=False)
     except (yaml.YAMLError, TypeError, ValueError):
-        raise UserError(
-            where, f"{text!r} is no value in YAML", "put text with special characters into quotes"
-        ) from None
+        remedy = "put text with special characters into quotes"
+        raise UserError(where, f"{text!r} is no value in YAML", remedy) from None
     return value
 
 
