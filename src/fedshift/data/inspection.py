@@ -93,20 +93,19 @@ class Inspection:
         for site in self.sites:
             if not site.roles:
                 yield f"site {quoted(site.name)} (images: {site.samples:,}) has no role in the study"
-            if "internal" in site.roles:
-                for name, number in zip(self.classes, site.classes, strict=True):
-                    if not number:
-                        yield f"site {quoted(site.name)} is to train, and has no image of class {name!r}"
-            elif site.roles:
-                for name in (n for n, number in zip(self.classes, site.classes, strict=True) if not number):
-                    yield (
-                        f"site {quoted(site.name)} is external, and has no image of class {name!r}: scores that "
-                        "compare classes say nothing there"
-                    )
-            few = {n: k for n, k in zip(self.classes, site.classes, strict=True) if 0 < k < FEW}
+            counts = dict(zip(self.classes, site.classes, strict=True))
+            for name in (name for name, number in counts.items() if site.roles and not number):
+                if "internal" in site.roles:
+                    yield f"site {quoted(site.name)} is to train, and has no image of class {name!r}"
+                    continue
+                yield (
+                    f"site {quoted(site.name)} is external, and has no image of class {name!r}: scores that "
+                    "compare classes say nothing there"
+                )
+            few = {name: number for name, number in counts.items() if 0 < number < FEW}
             if site.roles and few:
-                counts = ", ".join(f"{k} of {name!r}" for name, k in few.items())
-                yield f"site {quoted(site.name)} has few images ({counts}): scores of these classes are rough there"
+                listed = ", ".join(f"{k} of {name!r}" for name, k in few.items())
+                yield f"site {quoted(site.name)} has few images ({listed}): scores of these classes are rough there"
         for column, words in self.unused:
             yield (
                 f"column {column!r} holds {words}, and is not used: splits are drawn anew. To use it, write in "
@@ -232,17 +231,21 @@ def inspect(
         for fault in _faults(samples, partition, training, divided[partition])
     }
     several = named.groupby("patient")["site"].nunique()
-    sites = [_site(str(name), rows, classes, partitions) for name, rows in samples.groupby("site", sort=False)]
+    role_sites = {
+        "internal": {site for partition in partitions for site in partition.sources},
+        "external": {site for partition in partitions for site in partition.external},
+    }
+    sites = [
+        _counted(str(name), tuple(role for role, names in role_sites.items() if name in names), rows, classes)
+        for name, rows in samples.groupby("site", sort=False)
+    ]
     return Inspection(
         classes=classes,
         sites=tuple(sites),
         patients=int(named["patient"].nunique()),
         shared=frozenset(several.index[several > 1]),
         across=frozenset[str]().union(*(_across(named, partition) for partition in partitions)),
-        spellings={
-            "site": groups(samples["site"].unique().tolist()),
-            "patient": groups(written),
-        },
+        spellings={"site": groups(samples["site"].unique().tolist()), "patient": groups(written)},
         faults=list(faults.values()),
         clients=tuple(
             client
@@ -252,13 +255,12 @@ def inspect(
         stand_ins=(*stand_ins(named), *dominant(named)),
         unused=tuple(_unused_splits(samples, {partition.split.column for partition in partitions})),
         one_each=one_each,
-        saved=_saved(samples, classes, partitions),
+        saved=_saved(samples, classes, role_sites["internal"] | role_sites["external"]),
     )
 
 
-def _saved(samples: pd.DataFrame, classes: Sequence[str], partitions: Sequence[Partition]) -> str:
+def _saved(samples: pd.DataFrame, classes: Sequence[str], sites: Collection[str]) -> str:
     """Return how the format of the files that a study uses goes with their class; see `by_class`."""
-    sites = {site for partition in partitions for site in (*partition.sources, *partition.external)}
     used = samples[samples["site"].isin(sites) & samples["label"].notna()]
     if "sample" not in used:
         return ""
@@ -336,15 +338,6 @@ def _clients(
         name = f"client of {partition.title}" if partition.title else "client"
         for client, part in rows.groupby("site", sort=False):
             yield _counted(str(client), (name,), part, classes)
-
-
-def _site(name: str, rows: pd.DataFrame, classes: Collection[str], partitions: Sequence[Partition]) -> SiteSamples:
-    """Return the counts of one site."""
-    roles = {
-        "internal": any(name in partition.sources for partition in partitions),
-        "external": any(name in partition.external for partition in partitions),
-    }
-    return _counted(name, tuple(role for role, has_it in roles.items() if has_it), rows, classes)
 
 
 def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Collection[str]) -> SiteSamples:

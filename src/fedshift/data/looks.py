@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from PIL import Image
 
 ROWS, COLUMNS = 8, 9
 """The size to which a crop is reduced: each of 64 bits says whether a part is lighter than its left neighbour."""
@@ -71,27 +72,15 @@ def is_grey(image: np.ndarray) -> bool:
     return all(bool((part == part[..., :1]).all()) for part in (image[:1], image))
 
 
-def _cuts() -> list[tuple[float, float]]:
-    """Return the ends of the crops along a side, those of the whole first."""
-    ends = [(0.0, 1.0)]
-    for lost, positions in CUTS:
-        ends += [(start, start + 1 - lost) for start in np.linspace(0, lost, positions)]
-    return ends
-
-
-ENDS = _cuts()
-"""The start and the end of each crop along a side, in shares of it."""
+_CUT = [(start, start + 1 - lost) for lost, positions in CUTS for start in np.linspace(0, lost, positions)]
+ENDS: list[tuple[float, float]] = [(0.0, 1.0), *_CUT]
+"""The start and the end of each crop along a side, in shares of it; those of the whole come first."""
 CROPS: list[Box] = [
     (top, left, bottom - top)
     for (top, bottom), (left, right) in itertools.product(ENDS, ENDS)
     if np.isclose(bottom - top, right - left)
 ]
 """The crops whose codes an image has; the first is the whole image."""
-
-
-def whole(parts: int, side: int) -> np.ndarray:
-    """Return the matrix (parts, side) that takes means over equal parts of a whole side."""
-    return means(0, 1, parts, side)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,8 +113,6 @@ def look(image: np.ndarray) -> np.ndarray:
 
 def reduced(image: np.ndarray, side: int) -> np.ndarray:
     """Return the grey levels of an image (side, side), float32, which are means over rectangles."""
-    from PIL import Image
-
     if image.shape[2] == 3 and image.dtype == np.uint8:
         picture = Image.fromarray(image).convert("L")
         # Large images by whole blocks of pixels first, which is faster.
@@ -134,7 +121,7 @@ def reduced(image: np.ndarray, side: int) -> np.ndarray:
     else:
         grey = image.mean(axis=2, dtype=np.float32)
     height, width = grey.shape
-    return np.asarray(whole(side, height) @ grey @ whole(side, width).T)
+    return np.asarray(means(0, 1, side, height) @ grey @ means(0, 1, side, width).T)
 
 
 def _bits(lighter: np.ndarray) -> np.ndarray:
@@ -184,11 +171,10 @@ class Album:
         self.images = images
         self.sites = sites
         self._read = functools.lru_cache(maxsize=KEPT)(lambda i: reduced(np.asarray(images[i]), FINE))
-        self.likeness = functools.cache(self._likeness)
-
-    def _likeness(self, i: int, j: int, crop: int) -> float:
-        """Return the likeness of an image to another one, near a crop of the latter."""
-        return likeness(self._read(i), self._read(j), CROPS[crop], self.enough)
+        # of an image to another one, near a crop of the latter
+        self.likeness = functools.cache(
+            lambda i, j, crop: likeness(self._read(i), self._read(j), CROPS[crop], self.enough)
+        )
 
     @functools.cached_property
     def neighbours(self) -> np.ndarray:
@@ -260,7 +246,7 @@ def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = 
     Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows, and no more
     once it is `enough`.
     """
-    edge = whole(SIDE, FINE)
+    edge = means(0, 1, SIDE, FINE)
     target = _direction(edge @ image @ edge.T)
     crop = functools.cache(functools.partial(_cut, source))
     # The code of a crop is also that of its mirror image.

@@ -146,18 +146,13 @@ class Partition(Frozen):
             for site, number in sorted(Counter(sites).items()):
                 if number > 1:
                     raise UserError(key, f"site {site!r} appears twice", "name each site once")
-        training = set(self.internal)
-        if self.cut:
-            training |= set(self.sources)
+        training = {*self.internal, *(self.sources if self.cut else ())}
         for site in sorted(training & set(self.external)):
             remedy = "a site that trains cannot be an unseen one: remove it from one of the two lists"
             raise UserError("external", f"site {site!r} is internal and external at once", remedy)
         if self.cut and self.deal:
-            raise UserError(
-                "cut",
-                "cannot be combined with `deal`: it cuts real sites, and `deal` makes artificial ones",
-                "leave one out",
-            )
+            problem = "cannot be combined with `deal`: it cuts real sites, and `deal` makes artificial ones"
+            raise UserError("cut", problem, "leave one out")
         if self.cut:
             self.cut.require(self.internal)
         if self.leave_one_out:
@@ -343,9 +338,7 @@ class Partition(Frozen):
             rows = np.flatnonzero(split == name)
             if limit is None:
                 continue
-            size = limit
-            if isinstance(limit, float):
-                size = int(limit * len(rows) + 1e-9)
+            size = int(limit * len(rows) + 1e-9) if isinstance(limit, float) else limit
             if not 1 <= size <= len(rows):
                 problem = f"limit.{name} asks for {size} images of site {site!r}, and the split gives {len(rows)}"
                 raise UserError("partition", problem, "lower the limit, or raise the share of the split")
@@ -366,27 +359,19 @@ class Partition(Frozen):
         names, member = np.unique(unit, return_inverse=True)
         shares = {name: share for name, share in self.split.shares.items() if share > 0}
         if len(names) < len(shares):
-            kind = "samples"
-            if self._keeps_patients(rows):
-                kind = "patients"
-            raise UserError(
-                f"partition: site {site!r}",
-                f"has {len(names)} {kind}, too few for {' + '.join(shares)}",
-                "give it fewer splits, use by: sample, or make it external",
-            )
+            kind = "patients" if self._keeps_patients(rows) else "samples"
+            problem = f"has {len(names)} {kind}, too few for {' + '.join(shares)}"
+            remedy = "give it fewer splits, use by: sample, or make it external"
+            raise UserError(f"partition: site {site!r}", problem, remedy)
         if self._keeps_patients(rows):
             assigned = {}
         of_unit = np.array([assigned.get(name, "") for name in names], dtype=object)
         if (of_unit == "").any():
-            draw = exact
-            if self.by == "class":
-                draw = stratified
+            draw = stratified if self.by == "class" else exact
             if len(names) < len(rows):
                 draw = balanced
             # sites that show the same images draw from the same stream, and so get the same split
-            key = site
-            if "base" in rows:
-                key = ""
+            key = "" if "base" in rows else site
             label = rows["label"].to_numpy()
             if self.split.fold:
                 drawn = self._split_by_folds(draw, label, member, shares, site, key)
@@ -394,11 +379,8 @@ class Partition(Frozen):
                 drawn = draw(label, member, shares, self.seed, key)
             of_unit = np.where(of_unit == "", drawn, of_unit)
         for name in sorted(set(shares) - set(of_unit)):
-            raise UserError(
-                f"partition: site {site!r}",
-                f"has no sample left for {name}: it has too few, or shares its images with an earlier site",
-                "give it fewer splits, or make it external",
-            )
+            problem = f"has no sample left for {name}: it has too few, or shares its images with an earlier site"
+            raise UserError(f"partition: site {site!r}", problem, "give it fewer splits, or make it external")
         assigned.update(zip(names, of_unit, strict=True))
         return of_unit[member]
 

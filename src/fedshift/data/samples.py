@@ -196,7 +196,7 @@ def labels_of(samples: Samples) -> Tensor:
         return torch.cat([labels_of(part) for part in samples.parts])
     if isinstance(samples, TensorSamples | MappedSamples) and not isinstance(samples, MaskedSamples):
         return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
-    parts = np.array_split(np.arange(len(samples)), -(-len(samples) // 256))
+    parts = np.array_split(np.arange(len(samples)), -(-len(samples) // BATCH))
     return torch.cat([samples.batch(part)[1].cpu() for part in parts])
 
 
@@ -239,7 +239,12 @@ def site_statistics(transforms: Sequence[Transform], opened: Callable[[Sequence[
     `opened` returns the images of the site after some transforms: those before the one that adapts. Nothing is read
     where no transform adapts.
     """
-    return [t.fit(_inputs(opened(transforms[:k]))) if t.per_site else None for k, t in enumerate(transforms)]
+
+    def inputs(samples: Samples) -> Iterator[Tensor]:
+        for start in range(0, len(samples), BATCH):
+            yield samples.batch(np.arange(start, min(start + BATCH, len(samples))))[0]
+
+    return [t.fit(inputs(opened(transforms[:k]))) if t.per_site else None for k, t in enumerate(transforms)]
 
 
 def at_site(
@@ -251,8 +256,3 @@ def at_site(
         others = [known for client in clients if (known := client[k]) is not None]
         out += [transform] if statistics is None else transform.fitted(statistics, others)
     return tuple(out)
-
-
-def _inputs(samples: Samples) -> Iterator[Tensor]:
-    for start in range(0, len(samples), BATCH):
-        yield samples.batch(np.arange(start, min(start + BATCH, len(samples))))[0]

@@ -82,17 +82,14 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
         sizes[empty] += 1
         sizes[sizes.argmax()] -= 1
     ordered = np.repeat(np.arange(len(shares)), sizes)
-    best = ordered
-    least = np.inf
     columns = np.ascontiguousarray(counts.T)
-    for _ in range(TRIES):
-        draw = rng.permutation(ordered)
+
+    def cost(draw: np.ndarray) -> float:
         # Sums of whole numbers, which are exact in any order: the split does not depend on how they are added.
         reached = np.stack([np.bincount(draw, column, len(shares)) for column in columns], axis=1)
-        cost = np.abs(reached - goal).sum()
-        if cost < least:
-            best = draw
-            least = cost
+        return float(np.abs(reached - goal).sum())
+
+    best = min((rng.permutation(ordered) for _ in range(TRIES)), key=cost)
     return np.array(list(shares), dtype=object)[best]
 
 
@@ -111,17 +108,17 @@ def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: st
     # The last key of lexsort is the first to count.
     ranked = shuffled[np.lexsort(-counts[shuffled][:, common_first].T)]
     blocks = np.tile(np.arange(number), (math.ceil(len(counts) / number), 1))
-    best = np.empty(len(counts), dtype=int)
-    least = np.inf
-    for _ in range(TRIES):
+
+    def draw() -> np.ndarray:
         fold = np.empty(len(counts), dtype=int)
         fold[ranked] = rng.permuted(blocks, axis=1).ravel()[: len(counts)]
+        return fold
+
+    def cost(fold: np.ndarray) -> float:
         reached = np.stack([counts[fold == k].sum(0) for k in range(number)])
-        cost = np.abs(reached - counts.sum(0) / number).sum()
-        if cost < least:
-            best = fold
-            least = cost
-    return best + 1
+        return float(np.abs(reached - counts.sum(0) / number).sum())
+
+    return min((draw() for _ in range(TRIES)), key=cost) + 1
 
 
 class Cut(Frozen):
@@ -211,9 +208,8 @@ class Deal(Frozen):
     @model_validator(mode="after")
     def _one_skew(self) -> Deal:
         if self.labels and self.sizes:
-            raise UserError(
-                "labels", "and sizes are two ways to deal", "drop one of the two; drop both for equal parts"
-            )
+            remedy = "drop one of the two; drop both for equal parts"
+            raise UserError("labels", "and sizes are two ways to deal", remedy)
         return self
 
     def clients(self, units: np.ndarray, label: np.ndarray, clients: int, seed: int) -> np.ndarray:
@@ -222,6 +218,7 @@ class Deal(Frozen):
         `units` (n,) are the patients, or what else stays together, and `label` (n,) the classes. Units in random order
         are cut at the running sums of the shares, rounded down. Raises UserError where some client always gets too few.
         """
+        concentration = self.labels or self.sizes
         names, member = np.unique(units.astype(str), return_inverse=True)
         counts = np.zeros((len(names), int(label.max(initial=0)) + 1))
         np.add.at(counts, (member, label), 1)
@@ -231,8 +228,11 @@ class Deal(Frozen):
             client = np.empty(len(names), dtype=np.int64)
             for kind in np.unique(kinds):
                 order = rng.permutation(np.flatnonzero(kinds == kind))
+                shares = np.full(clients, 1 / clients)
+                if concentration:
+                    shares = rng.dirichlet(np.full(clients, concentration))
                 # 1e-9: a sum of shares that is meant to be whole may lie just below
-                cuts = (np.cumsum(self._shares(rng, clients))[:-1] * len(order) + 1e-9).astype(int)
+                cuts = (np.cumsum(shares)[:-1] * len(order) + 1e-9).astype(int)
                 for k, part in enumerate(np.split(order, cuts)):
                     client[part] = k
             # with few images or a small concentration most draws leave some client almost empty
@@ -240,11 +240,6 @@ class Deal(Frozen):
                 return client[member]
         problem = f"{len(names):,} patients or images give no {clients} clients of at least {self.least}"
         raise UserError("partition.deal", problem, "lower `least`, raise the concentration, or name fewer clients")
-
-    def _shares(self, rng: np.random.Generator, clients: int) -> np.ndarray:
-        """Return the clients' shares, which add up to 1."""
-        concentration = self.labels or self.sizes
-        return rng.dirichlet(np.full(clients, concentration)) if concentration else np.full(clients, 1 / clients)
 
     @property
     def words(self) -> str:
