@@ -13,8 +13,7 @@ from fedshift import UserError
 from fedshift.data.partition import Limit, Partition, Split
 from fedshift.datasets import Opened, _morpho
 from fedshift.datasets._digit_drawing import on_background, synth_digit
-from fedshift.datasets._digit_sites import SITES
-from fedshift.datasets.digits_five import DigitsFive
+from fedshift.datasets.digits_five import SITES, DigitsFive
 
 needs_digits = real_data.needs("mnist", "usps", "svhn", "mnist_m")
 
@@ -129,7 +128,7 @@ def test_pixels_use_the_whole_range(real: tuple[Path, Opened]) -> None:
 @needs_digits
 @pytest.mark.parametrize("train", [True, False])
 def test_torchvision_reads_the_same_from_usps(real: tuple[Path, Opened], train: bool) -> None:
-    from fedshift.datasets._digit_sites import read
+    from fedshift.datasets.digits_five import read
 
     x, y = read(real[0], "usps", "train" if train else "test")
     theirs = USPS(str(real[0]), train=train)

@@ -20,8 +20,7 @@ from fedshift.core.registry import build
 from fedshift.data.partition import Partition, Split
 from fedshift.data.prepared import Prepared
 from fedshift.datasets._digit_files import read_usps
-from fedshift.datasets._digit_sites import FILES, LEAST, SITES, tenths
-from fedshift.datasets.digits_five import DigitsFive
+from fedshift.datasets.digits_five import FILES, LEAST, SITES, DigitsFive, tenths
 from fedshift.jobs import prepare
 from fedshift.study.run import Data
 

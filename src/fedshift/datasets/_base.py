@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,21 +153,16 @@ class Dataset(Plugin):
         Neither times nor places of files count. Every dry run computes it: `memory` is a file that remembers the
         digests of files which do not change (see `io.checksums`).
         """
-        try:
-            files = self.own_files()
-            if files:
+        # where it fails, opening the dataset raises an error that explains
+        with contextlib.suppress(OSError, ValueError):
+            if files := self.own_files():
                 return digest.of(contents(files, memory))
-        except (OSError, ValueError):
-            # opening the dataset raises an error that explains
-            pass
         return ""
 
     def origins(self) -> Sequence[Origin]:
         """Return the places that hold all raw files, in the order in which they are tried: first the official one."""
         sources = tuple(self.sources())
-        if not sources:
-            return []
-        return [Origin("the official source", sources)]
+        return [Origin("the official source", sources)] if sources else []
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt | None:
         """Put the raw files into `raw` and verify each; return a record of that, None if there is nothing to get.
@@ -174,9 +170,7 @@ class Dataset(Plugin):
         The mirror directory comes first, then one origin after the other.
         """
         origins = self.origins()
-        if not origins:
-            return None
-        return obtain(origins, raw, mirror)
+        return obtain(origins, raw, mirror) if origins else None
 
     def miniature(self, raw: Path) -> None:
         """Write a small synthetic set into `raw`, in the raw layout of the real one. Every call writes the same."""

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from ..core.rng import stream
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageFont
 
 FACES = (
     *(f"DejaVu{name}" for name in ("Sans", "Sans-Bold", "Sans-Oblique", "Sans-BoldOblique")),
@@ -24,6 +21,7 @@ FACES = (
     *("cmr10", "cmb10", "cmss10", "cmtt10"),
 )
 """Names of fonts that matplotlib brings."""
+GREY = np.array([0.299, 0.587, 0.114])  # of a colour
 SIDE = 32
 FINE = 4  # the drawing is so many times larger than the image
 PLACES = 200  # backgrounds, as many as BSDS500 has training photographs
@@ -65,12 +63,13 @@ def synth_digit(label: int, *key: object) -> np.ndarray:
     `key` decides font, size, place, rotation, pen, two colours, blur and noise. The real set, of Ganin and Lempitsky
     2015, has other fonts; the ranges here are chosen by eye.
     """
-    from PIL import Image, ImageFilter
-
     rng = stream("synth digits", *key)
     mask = _line(rng, label).resize((SIDE, SIDE), Image.Resampling.BOX)
     mask = mask.filter(ImageFilter.GaussianBlur(float(rng.choice([0, rng.uniform(0, 1.2)]))))
-    ground, pen = _colours(rng)
+    # colours whose grey levels differ by 60 or more
+    ground = pen = np.zeros(3)
+    while abs((ground - pen) @ GREY) < 60:
+        ground, pen = rng.uniform(0, 255, (2, 3))
     ink = np.asarray(mask, dtype=np.float64)[..., None] / 255
     seen = ground + (pen - ground) * ink
     # light from one side
@@ -81,19 +80,8 @@ def synth_digit(label: int, *key: object) -> np.ndarray:
     return seen.clip(0, 255).round().astype(np.uint8)
 
 
-def _colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the colours of ground and pen, whose grey levels differ by 60 or more."""
-    grey = np.array([0.299, 0.587, 0.114])
-    while True:
-        ground, pen = rng.uniform(0, 255, (2, 3))
-        if abs((ground - pen) @ grey) >= 60:
-            return ground, pen
-
-
 def _line(rng: np.random.Generator, label: int) -> Image.Image:
     """Draw a line of one to three digits with this one in the middle, white on black, FINE times too large."""
-    from PIL import Image, ImageDraw
-
     side = SIDE * FINE
     font = _font(FACES[rng.integers(len(FACES))], int(side * rng.uniform(0.62, 0.95)))
     canvas = Image.new("L", (side, side))
@@ -120,7 +108,6 @@ def _line(rng: np.random.Generator, label: int) -> Image.Image:
 @functools.lru_cache(256)
 def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
     import matplotlib
-    from PIL import ImageFont
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", f"{face}.ttf")), size)
 

@@ -24,6 +24,7 @@ from ..io.scan import require_memory
 from ..io.text import readable
 from ._base import read_npz, require_labels
 from ._digit_drawing import digit
+from ._folders import resized
 
 MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 TRAIN = "train"
@@ -164,6 +165,28 @@ def read_usps(path: Path) -> Digits:
         raise UserError(path, problem, AGAIN)
     pixels = ((values + 1) / 2 * 255).astype(np.uint8)
     return pixels.reshape(-1, 16, 16), (_labels(path, rows[:, 0], len(rows), 1) - 1) % CLASSES
+
+
+def place(mirror: Path | None, folder: str, filename: str) -> Path | None:
+    """Return the mirror or its folder that holds the file; the folder's name equals `folder` except for case, _ and -.
+
+    Other folders are ignored, because several datasets have a file such as t10k-images-idx3-ubyte.gz.
+    """
+    if mirror is None or not mirror.is_dir() or (mirror / filename).is_file():
+        return mirror
+
+    def plain(name: str) -> str:
+        return name.casefold().replace("_", "").replace("-", "")
+
+    folders = (f for f in sorted(mirror.iterdir()) if plain(f.name) == plain(folder))
+    return next((f for f in folders if (f / filename).is_file()), mirror)
+
+
+def shown(image: np.ndarray) -> np.ndarray:
+    """Resize an image (side, side) or (side, side, 3) to (28, 28, 3); grey becomes three equal channels."""
+    if image.ndim == 2:
+        image = np.repeat(image[..., None], 3, axis=2)
+    return resized(image, 28)
 
 
 def count(path: Path) -> int:

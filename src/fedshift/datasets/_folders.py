@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from ..core.errors import UserError
 from ..core.rng import stream
@@ -56,8 +57,6 @@ def opened(root: Path, sites: Sequence[str], classes: Mapping[str, str], size: i
 
 def resized(image: np.ndarray, size: int) -> np.ndarray:
     """Return an image (height, width, 3), uint8, resized to (size, size, 3) without keeping its aspect ratio."""
-    from PIL import Image
-
     if image.shape[:2] == (size, size):
         return image
     return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
@@ -80,8 +79,6 @@ def write_site(
     folder: Path, site: str, sites: Sequence[str], classes: Sequence[str], count: int, side: int, ending: str = "jpg"
 ) -> None:
     """Write `count` synthetic digits of every class to folder/class. Each site has its own two colours and noise."""
-    from PIL import Image
-
     look = stream("miniature", *sites, "site", site)
     ground = look.uniform(0, 110, 3)
     pen = look.uniform(140, 255, 3)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from ..core.errors import UserError
 from ..core.units import IGNORED, SPACING
@@ -19,7 +20,6 @@ from ..io.scan import Reading
 
 if TYPE_CHECKING:
     import pandas as pd
-    from PIL import Image
 
     from ..io.scan import Scan, Spacing
 
@@ -61,14 +61,13 @@ def mask_values(
 
     Of a `coloured` mask grey values are colours, too. For the rest see `read_classes`.
     """
-    from PIL import ImageOps
-
     with opened_image(file, remedy, kind="mask") as opened:
         require_page(file, opened, page)
         turned = ImageOps.exif_transpose(opened)
         if opened.mode in GREY and not coloured:
             return _whole(file, np.asarray(turned), opened.mode == "1"), False
-        found = _colours(file, turned)
+        require_opaque(file, turned)
+        found = np.asarray(turned.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
     # Grey values that a program has saved as colours are numbers still.
     if coloured or (found % GREY_STEP).any():
         return found, True
@@ -133,8 +132,6 @@ def _classes(
     others: int | None = None,
 ) -> Image.Image:
     """Return the values (height, width) of a mask, int64, as an image of class numbers; see `read_classes`."""
-    from PIL import Image
-
     if found.shape[::-1] != image:
         sizes = [f"{width}x{height}" for width, height in (found.shape[::-1], image)]
         raise UserError(where, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
@@ -150,17 +147,9 @@ def _classes(
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
-        remedy = (
-            "name each value in dataset.masks, or ignore it, as in 255: ignore; a mask saved as JPEG has other values"
-        )
-        raise UserError(where, problem, remedy)
+        jpeg = "a mask saved as JPEG has other values"
+        raise UserError(where, problem, f"name each value in dataset.masks, or ignore it, as in 255: ignore; {jpeg}")
     return Image.fromarray(classes)
-
-
-def _colours(file: Path, image: Image.Image) -> np.ndarray:
-    """Return the colours of an image (height, width), int64: 65536 red + 256 green + blue."""
-    require_opaque(file, image)
-    return np.asarray(image.convert("RGB")).astype(np.int64) @ np.array([65536, 256, 1])
 
 
 def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from ..core.console import Progress
 from ..core.errors import UserError
@@ -22,7 +23,6 @@ from ..core.rng import stream
 from ..io.download import Source, fetch
 from . import _digit_files as digits
 from ._base import Opened, joined, listed
-from ._digit_sites import shown
 from ._folders import below
 
 KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
@@ -104,12 +104,12 @@ def opened(raw: Path, part: Part) -> Opened:
         base = [f"{part}{n:05}" for n in range(len(x))]
         names = [f"morpho_{kind}/{name}_{NAMES[k]}" for name, k in zip(base, how, strict=True)]
         samples = listed(names, f"morpho_{kind}", y).assign(base=base)
-        parts.append(Opened(samples, functools.partial(_shown, x)))
+
+        def image(i: int, x: np.ndarray = x) -> np.ndarray:
+            return digits.shown(x[i])
+
+        parts.append(Opened(samples, image))
     return joined(parts)
-
-
-def _shown(images: np.ndarray, i: int) -> np.ndarray:
-    return shown(images[i])
 
 
 def _third(part: Part) -> str:
@@ -140,7 +140,6 @@ def perturbed(image: np.ndarray, label: int, rng: np.random.Generator) -> np.nda
 
 def enlarged(image: np.ndarray) -> Stroke:
     """Enlarge a digit (28, 28) uint8 four times, threshold it, and measure its stroke."""
-    from PIL import Image
     from scipy import ndimage
 
     size = (image.shape[1] * SCALE, image.shape[0] * SCALE)

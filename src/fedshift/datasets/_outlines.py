@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from PIL import Image, ImageOps
 from pydantic import Field, field_validator
 
 from ..core.errors import UserError
@@ -169,8 +170,6 @@ class Outlines(Dataset):
 
     def miniature(self, raw: Path) -> None:
         """Write drawn images with their masks in the layout of each site; sites differ in light, contrast and noise."""
-        from PIL import Image
-
         for site, layout in self.chosen.items():
             for n in range(self.images):
                 rng = stream(self.name, "miniature", site, n)
@@ -196,8 +195,6 @@ def square(image: np.ndarray, size: int, nearest: bool = False) -> np.ndarray:
 
     Nothing is cut off, and the aspect ratio is kept. By default it is scaled by Lanczos; masks need the nearest pixel.
     """
-    from PIL import Image, ImageOps
-
     if image.shape[:2] == (size, size):
         return image
     method = Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS
@@ -229,15 +226,12 @@ def _pairs(raw: Path, site: str, layout: Layout) -> Iterator[Pair]:
     paths = [file.relative_to(raw).as_posix() for folder in folders for file in folder.rglob("*")]
     # A Mac adds files of its own, with the same names, to each archive.
     paths = [path for path in paths if "__MACOSX" not in path and "/." not in path]
-    by_stem = {_stem(path).casefold(): path for path in paths}
+    # `.nii.gz` is one ending
+    stems = (path.removesuffix(".gz").rpartition(".")[0] or path for path in paths)
+    by_stem = {stem.casefold(): path for stem, path in zip(stems, paths, strict=True)}
     for path in paths:
         found = re.fullmatch(layout.image, path, re.IGNORECASE)
         mask = found and by_stem.get(found.expand(layout.mask).casefold())
         if found and mask and mask != path:
             patient = f"{site}_{found.expand(layout.patient)}" if layout.patient else None
             yield Pair(site, f"{site}/{path[max(found.end(1), 0) :]}", raw / path, raw / mask, patient, found)
-
-
-def _stem(path: str) -> str:
-    """Return a path without its ending; `.nii.gz` is one ending."""
-    return path.removesuffix(".gz").rpartition(".")[0] or path

@@ -7,8 +7,8 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -133,11 +133,9 @@ def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
 
 def in_more_rows(rows: int) -> str:
     """Return the end of a message about the first of some rows."""
-    if rows > 2:
-        return f", as in {rows - 1:,} more rows"
-    if rows == 2:
-        return ", as in one more row"
-    return ""
+    if rows < 2:
+        return ""
+    return ", as in one more row" if rows == 2 else f", as in {rows - 1:,} more rows"
 
 
 def file_faults(
@@ -152,9 +150,7 @@ def file_faults(
 
     def fault(path: str) -> UserError:
         file, _ = located(folder, path)
-        better = ""
-        if faults[path] == LOST:
-            better = _other_name(file)
+        better = _other_name(file) if faults[path] == LOST else ""
         return UserError(place(table, paths == path), f"{faults[path]}: {file}", better or remedy)
 
     # One line says it of all paths that a program of Windows has written.
@@ -184,12 +180,19 @@ def _file_fault(folder: Path, cell: str) -> str:
 
 def shared_patients(table: Path, patients: pd.Series) -> list[UserError]:
     """Return an error for each row with the patient of an earlier one."""
-    again = patients[patients.duplicated() & patients.notna()]
+    remedy = "correct it, or remove dataset.one_image_a_patient"
+    return _repeated(
+        table, patients, lambda row, first: f"patient {quoted(patients[row])} is that of {first} too", remedy
+    )
+
+
+def _repeated(table: Path, values: pd.Series, problem: Callable[[int, str], str], remedy: str) -> list[UserError]:
+    """Return an error for each row whose value is in an earlier one; `problem` says it, given the row and its place."""
+    again = values[values.duplicated() & values.notna()]
 
     def fault(row: int) -> UserError:
-        problem = f"patient {quoted(patients[row])} is that of {place(table, patients == patients[row])} too"
-        remedy = "correct it, or remove dataset.one_image_a_patient"
-        return UserError(f"{table}, {patients.index.name} {row}", problem, remedy)
+        first = place(table, values == values[row])
+        return UserError(f"{table}, {values.index.name} {row}", problem(row, first), remedy)
 
     return shortened(map(fault, again.index), len(again), table)
 
@@ -215,14 +218,7 @@ def repeated_images(table: Path, paths: pd.Series) -> list[UserError]:
     folder = table.parent.absolute()
     absolute = [os.path.normpath(os.path.join(folder, path)) for path in paths.tolist()]  # noqa: PTH118 - many, as above
     files = pd.Series(absolute, index=paths.index, dtype=object)
-    again = files[files.duplicated()]
-
-    def fault(row: int) -> UserError:
-        first = place(table, files == files[row])
-        where = f"{table}, {files.index.name} {row}"
-        return UserError(where, f"{paths[row]!r} is the image of {first}", "list it once")
-
-    return shortened(map(fault, again.index), len(again), table)
+    return _repeated(table, files, lambda row, first: f"{paths[row]!r} is the image of {first}", "list it once")
 
 
 @dataclass(frozen=True)
@@ -279,14 +275,14 @@ def scan_rows(rows: pd.DataFrame, folder: Path, slices: Slices | None, reading: 
     return ScanRows(rows, faults, tuple(headers.facts()), frozenset(burnt_in))
 
 
+@dataclass
 class _Headers:
     """The headers of scans, each read once."""
 
-    def __init__(self, folder: Path, reading: Reading, remedy: str) -> None:
-        self.folder = folder
-        self.reading = reading
-        self.remedy = remedy
-        self.scans = dict[Path, Scan | UserError]()
+    folder: Path
+    reading: Reading
+    remedy: str
+    scans: dict[Path, Scan | UserError] = field(default_factory=dict)
 
     def read(self, cell: str) -> tuple[Scan | None, int | None]:
         """Return the scan that a cell names, None for another file, and the number of the frame, if it names one."""
@@ -325,15 +321,14 @@ def _exploded(rows: pd.DataFrame, frames: Mapping[str, list[str]]) -> pd.DataFra
     exploded = rows.assign(path=chosen).explode("path")
     if "mask" not in rows:
         return exploded
-    cells = zip(exploded["mask"], rows["path"].repeat(chosen.map(len).tolist()), exploded["path"], strict=True)
-    return exploded.assign(mask=[_slice_of(mask, cell, path) for mask, cell, path in cells])
 
+    def slice_of(mask: Any, cell: str, path: str) -> Any:
+        """Return the mask of a frame that a cell stands for: that slice, where both files are volumes."""
+        volumes = path != cell and isinstance(mask, str) and is_nifti(mask) and is_nifti(cell)
+        return mask + path.removeprefix(cell) if volumes else mask
 
-def _slice_of(mask: Any, cell: str, path: str) -> Any:
-    """Return the mask of a frame `path` that a cell stands for: that slice, where both files are volumes."""
-    if path != cell and isinstance(mask, str) and is_nifti(mask) and is_nifti(cell):
-        return mask + path.removeprefix(cell)
-    return mask
+    cells = rows["path"].repeat(chosen.map(len).tolist())
+    return exploded.assign(mask=[*map(slice_of, exploded["mask"], cells, exploded["path"])])
 
 
 def _chosen(scan: Scan, cell: str, named: int | None, slices: Slices | None) -> Iterator[str]:

@@ -159,13 +159,11 @@ def differences(subjects: pd.DataFrame) -> list[str]:
     `subjects` has a row for each subject, with the column SITE_ID.
     """
     counts = subjects["SITE_ID"].value_counts()
-    lines = []
-    for site, published in PUBLISHED.items():
-        if counts[site] != published:
-            lines.append(
-                f"warning: {site} has {counts[site]} subjects with a file, and {published} in FedBN's table 10"
-            )
-    return lines
+    return [
+        f"warning: {site} has {counts[site]} subjects with a file, and {published} in FedBN's table 10"
+        for site, published in PUBLISHED.items()
+        if counts[site] != published
+    ]
 
 
 def _file(subject: str) -> str:
@@ -217,9 +215,7 @@ def _series(path: Path) -> np.ndarray:
     if not np.isfinite(series).all():
         frame, region = np.argwhere(~np.isfinite(series))[0]
         raise UserError(path, f"frame {frame}, region {region} is {series[frame, region]}, expected a number", AGAIN)
-    if series.shape[1] == ROIS:
-        return np.delete(series, DROPPED, axis=1)
-    return series
+    return np.delete(series, DROPPED, axis=1) if series.shape[1] == ROIS else series
 
 
 def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from PIL import Image
 from pydantic import Field
 
 from ..core.console import say, track
@@ -198,8 +199,7 @@ class Camelyon17(Dataset):
             problem = f"has no {RELEASE}: it is another version, or only partly unpacked"
             raise UserError(folder, problem, "obtain the archive again")
         rows = metadata.assign(patient=metadata["patient"].map("{:03d}".format))
-        places = zip(*(rows[name] for name in PLACE), strict=True)
-        files = [patch_file(dict(zip(PLACE, place, strict=True))) for place in places]
+        files = [patch_file(row) for row in rows[PLACE].to_dict("records")]
         samples = listed(
             [Path(file).stem.removeprefix("patch_") for file in files],
             [f"centre{centre}" for centre in metadata["center"]],
@@ -217,7 +217,6 @@ class Camelyon17(Dataset):
         Patients of centre c have the numbers from 20 c as in the real set, or from n c if they are n > 20.
         """
         import pandas as pd
-        from PIL import Image
 
         patients = min(self.patients, self.patches // 2)
         first_patient = max(20, patients)
@@ -238,11 +237,8 @@ class Camelyon17(Dataset):
         ]
         with atomic_folder(raw / FOLDER) as new:
             for row in track(rows, "draw patches", len(rows), "patches"):
-                patch = tissue.draw(
-                    stream("camelyon17 miniature", *row.values()),
-                    bool(row["tumor"]),
-                    tissue.CENTRES[row["center"]].away(self.shift),
-                )
+                rng = stream("camelyon17 miniature", *row.values())
+                patch = tissue.draw(rng, bool(row["tumor"]), tissue.CENTRES[row["center"]].away(self.shift))
                 path = new / patch_file(row)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(patch).save(path, compress_level=1)
@@ -258,11 +254,8 @@ def _check(metadata: Path) -> pd.DataFrame:
         wrong = ~frame[column].isin(list(known))
         if wrong.any():
             at = int(wrong.to_numpy().argmax())
-            raise UserError(
-                f"{metadata}, row {at + 2}",
-                f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}",
-                "obtain the archive again",
-            )
+            problem = f"{column} is {frame[column].iloc[at]!r}, expected one of {', '.join(map(str, known))}"
+            raise UserError(f"{metadata}, row {at + 2}", problem, "obtain the archive again")
     return frame
 
 
@@ -375,8 +368,6 @@ def _receipt(compared: str | None) -> Receipt:
 
 def _patch(row: Row, number: int, shard: Path) -> tuple[str, Row]:
     """Return the file of a patch, and its row of metadata.csv, with its image_id."""
-    from PIL import Image
-
     record = {"image_id": int(row["image_id"]), **{ours: int(row[name]) for name, ours in NUMBERS.items()}}
     try:
         with Image.open(io.BytesIO(row["image"]["bytes"]), formats=["PNG"]) as image:

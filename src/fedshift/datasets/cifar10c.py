@@ -143,7 +143,14 @@ class Cifar10C(Dataset):
     def _official(self, folder: Path) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
         """Return the labels of one severity, and the function that reads an image."""
         labels = _labels(folder / "labels.npy")
-        arrays = [_images(folder / f"{site}.npy", SEVERITIES * len(labels)) for site in self.sites]
+        expected = (SEVERITIES * len(labels), SIDE, SIDE, 3)
+        arrays = []
+        for path in (folder / f"{site}.npy" for site in self.sites):
+            # memory-mapped: the images of a corruption at all severities
+            images = map_array(path, AGAIN)
+            if images.dtype != np.uint8 or images.shape != expected:
+                raise UserError(path, f"is {images.dtype} {images.shape}, expected uint8 {expected}", AGAIN)
+            arrays.append(images)
         start = (self.severity - 1) * len(labels)
 
         def image(i: int) -> np.ndarray:
@@ -253,12 +260,3 @@ def _labels(path: Path) -> np.ndarray:
         problem = f"the labels of severity {severity} are not those of severity 1, but images are the same"
         raise UserError(path, problem, AGAIN)
     return np.array(by_severity[0])
-
-
-def _images(path: Path, rows: int) -> np.ndarray:
-    """Open the images of a corruption at all severities, memory-mapped."""
-    images = map_array(path, AGAIN)
-    expected = (rows, SIDE, SIDE, 3)
-    if images.dtype != np.uint8 or images.shape != expected:
-        raise UserError(path, f"is {images.dtype} {images.shape}, expected uint8 {expected}", AGAIN)
-    return images

@@ -98,7 +98,10 @@ class DomainNet10(Dataset):
         ]
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt:
-        return _receipt() if _finished(raw) else obtain(self.origins(), raw, mirror)
+        markers = [raw / domain / MARKER for domain in IMAGES]
+        # the folders of all domains are there, and come from the copy
+        finished = all(marker.is_file() and read_json(marker).get("content") == HUB.page for marker in markers)
+        return _receipt() if finished else obtain(self.origins(), raw, mirror)
 
     def _take_archives(self, raw: Path, mirror: Path | None) -> Receipt:
         """Get the archive of each domain, and remove the folders of other classes."""
@@ -139,12 +142,6 @@ def _receipt() -> Receipt:
         (*verified, "images per domain over all classes", "file names of the archives"),
         (*unverified, "pixels: not compared with the images of the archives"),
     )
-
-
-def _finished(raw: Path) -> bool:
-    """Return whether the folders of all domains are there and come from the copy."""
-    markers = [raw / domain / MARKER for domain in IMAGES]
-    return all(marker.is_file() and read_json(marker).get("content") == HUB.page for marker in markers)
 
 
 def _assemble(raw: Path, mirror: Path | None) -> Receipt:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
 from pydantic import Field
 
 from ..core.errors import UserError
@@ -122,7 +123,6 @@ class FedIsic2019(Dataset):
     def miniature(self, raw: Path) -> None:
         """Write synthetic digits on skin; centres differ in the colour of their light, in contrast and in noise."""
         import pandas as pd
-        from PIL import Image
 
         rows = []
         with atomic_folder(raw / FOLDER) as new:
@@ -150,8 +150,6 @@ class FedIsic2019(Dataset):
 
 def scaled(image: np.ndarray, size: int) -> np.ndarray:
     """Scale an image (height, width, 3) uint8 so that its shorter side is `size`; the longer one is rounded down."""
-    from PIL import Image
-
     height, width = image.shape[:2]
     shorter = min(height, width)
     if shorter == size:

@@ -52,20 +52,15 @@ class Gaussians(Dataset):
     seed: int = Field(0, ge=0, description="seed of the samples")
 
     def card(self) -> Card:
+        signs = " with alternating signs" if self.signs == "alternating" else ""
         return Card(
             title="Two Gaussian classes at two clients",
-            version=f"{self.samples} samples a client, {self._correlation()}, seed {self.seed}",
+            version=f"{self.samples} samples a client, correlation {self.correlation:g}{signs}, seed {self.seed}",
             source="drawn by fedshift",
             licence="that of fedshift",
             citation="Li et al. 2021 (FedBN, ICLR), appendix F, for the distributions",
             caveat="Synthetic by design, as published; the paper states neither correlation nor number of samples.",
         )
-
-    def _correlation(self) -> str:
-        """Return the correlation in words."""
-        if self.signs == "alternating":
-            return f"correlation {self.correlation:g} with alternating signs"
-        return f"correlation {self.correlation:g}"
 
     def download(self, raw: Path, mirror: Path | None) -> None:
         """Draw the samples: one table with the columns site, label, x1 ... x10. Every call draws the same."""

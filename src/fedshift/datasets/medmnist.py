@@ -202,14 +202,7 @@ class MedMnist(Dataset):
         return joined([self._opened(self._file(raw), part) for part in PARTS])
 
     def _opened(self, file: Path, part: str) -> Opened:
-        x, y = self._part(file, part)
-        if x.ndim == 3:
-            x = np.broadcast_to(x[..., None], (*x.shape, 3))
-        names = [f"{part}{n:06}" for n in range(len(x))]
-        return Opened(listed(names, part, y), lambda i: np.ascontiguousarray(x[i]))
-
-    def _part(self, file: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return images (n, side, side) or (n, side, side, 3), uint8, and labels (n,) int64. Raises UserError."""
+        """Return the images and the labels of a part. Raises UserError where they differ from the documentation."""
         x, y = read_npz(file, [f"{part}_images", f"{part}_labels"], AGAIN)
         shape = (self.size, self.size) if self._facts.grey else (self.size, self.size, 3)
         if x.dtype != np.uint8 or x.shape[1:] != shape or len(x) == 0:
@@ -219,7 +212,10 @@ class MedMnist(Dataset):
             problem = f"'{part}_labels' is {y.dtype} of shape {y.shape}, expected whole numbers of shape ({len(x)}, 1)"
             raise UserError(file, problem, AGAIN)
         require_labels(f"{file}, part {part}", y[:, 0], len(self._facts.classes), AGAIN)
-        return x, y[:, 0].astype(np.int64)
+        if x.ndim == 3:
+            x = np.broadcast_to(x[..., None], (*x.shape, 3))
+        names = [f"{part}{n:06}" for n in range(len(x))]
+        return Opened(listed(names, part, y[:, 0]), lambda i: np.ascontiguousarray(x[i]))
 
     def _file(self, raw: Path) -> Path:
         return raw / self.sources()[0].filename

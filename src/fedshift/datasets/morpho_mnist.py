@@ -15,7 +15,6 @@ from . import _digit_files as digits
 from . import _morpho as files
 from ._base import Card, Dataset, Opened
 from ._digit_drawing import digit
-from ._digit_sites import place
 
 
 class MorphoMnist(Dataset):
@@ -59,7 +58,7 @@ class MorphoMnist(Dataset):
             files.obtain(raw, mirror, self.part)
             return
         for source in self.sources():
-            fetch(source, raw, place(mirror, "mnist", source.filename))
+            fetch(source, raw, digits.place(mirror, "mnist", source.filename))
         files.generate(raw, *digits.read_mnist(raw, self.part), self.part)
 
     def open(self, raw: Path) -> Opened:

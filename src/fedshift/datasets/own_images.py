@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from PIL import Image, ImageOps
 from pydantic import Field, field_validator, model_validator
 
 from ..core.errors import UserError, did_you_mean, require_none, shortened
@@ -265,8 +266,6 @@ class OwnImages(Dataset):
         return self._table(raw).parent / (self.folder or "")
 
     def open(self, raw: Path) -> Opened:
-        from PIL import Image
-
         # only lost files are looked for here: preparation reads all, and names those that it cannot read together
         found, faults = self._examined(raw, (LOST,))
         require_none(faults)
@@ -489,8 +488,6 @@ class OwnImages(Dataset):
         """Return an image (height, width, ...) as a square of `size` pixels; by default scaled by Lanczos."""
         if image.shape[:2] == (self.size, self.size):
             return image
-        from PIL import Image, ImageOps
-
         if self.spacing is not None:
             # a box that is larger than the image adds black
             top, left = ((side - self.size) // 2 for side in image.shape[:2])

@@ -54,9 +54,8 @@ class Pacs(Dataset):
         )
 
     def sources(self) -> Sequence[Source]:
-        return [
-            Source(None, self.archive, unpack=True, page="the address in DomainBed's domainbed/scripts/download.py")
-        ]
+        page = "the address in DomainBed's domainbed/scripts/download.py"
+        return [Source(None, self.archive, unpack=True, page=page)]
 
     def origins(self) -> Sequence[Origin]:
         shard = COPY.source("data/train-00000-of-00001.parquet", sha256=SHA256, size=191_395_900)
@@ -105,7 +104,5 @@ def _place(row: Row, number: int, shard: Path) -> tuple[str, Row]:
     label = row["label"]
     if site not in SITES or label not in range(len(NAMES)):
         raise ValueError(f"domain {site!r} and label {label!r} are not of PACS")
-    ending = "jpg"
-    if row["image"]["bytes"].startswith(PNG):
-        ending = "png"
+    ending = "png" if row["image"]["bytes"].startswith(PNG) else "jpg"
     return f"{site}/{NAMES[label]}/{number:05}.{ending}", {"domain": site}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from PIL import Image
 from pydantic import Field
 
 from ..core.errors import UserError
@@ -158,8 +159,6 @@ class ProstateSites(Outlines):
         if volume.spacing_of(1) is None:
             problem = "does not say how large its pixels are, and dataset.spacing needs that"
             raise UserError(volume.path, problem, "remove dataset.spacing")
-        from PIL import Image
-
         sides = self._sides(frame.shape, volume.spacing)
         method = Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS
         scaled = np.asarray(Image.fromarray(frame).resize((sides[1], sides[0]), method))
@@ -232,7 +231,5 @@ def _spacing(volume: NiftiVolume) -> str:
 
 def _middle(frame: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return the middle of an image (height, width), with black around it where it is smaller."""
-    from PIL import Image
-
     top, left = (frame.shape[0] - height) // 2, (frame.shape[1] - width) // 2
     return np.asarray(Image.fromarray(frame).crop((left, top, left + width, top + height)))
