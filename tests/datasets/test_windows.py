@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedshift.datasets.abide import _Recent, connectivity, scales
+from fedshift.datasets.abide import connectivity, recent, scales
 
 
 def by_numpy(window: np.ndarray, clip: bool = True) -> np.ndarray:
@@ -69,8 +69,8 @@ def test_recent_results_are_made_once_and_few_are_kept() -> None:
         made.append(k)
         return np.full(2, k)
 
-    recent = _Recent(make, size=2)
-    assert [int(recent(k)[0]) for k in (0, 1, 0, 2, 0, 1)] == [0, 1, 0, 2, 0, 1]
+    cached = recent(make, size=2)
+    assert [int(cached(k)[0]) for k in (0, 1, 0, 2, 0, 1)] == [0, 1, 0, 2, 0, 1]
     assert made == [0, 1, 2, 1], "1 was the oldest when 2 came"
 
 
@@ -81,11 +81,11 @@ def test_threads_that_ask_for_the_same_wait_for_one() -> None:
         made.append(k)
         return np.full(1, k)
 
-    recent = _Recent(make)
+    cached = recent(make)
 
     def ask(_: int) -> int:
         together.wait()
-        return int(recent(7)[0])
+        return int(cached(7)[0])
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(ask, range(4))) == [7] * 4

@@ -37,9 +37,7 @@ def read_samples(path: Path) -> pd.DataFrame:
     Spellings of one patient are one, so that splits and intervals take them together. Where there are several, the
     column AS_WRITTEN has the patients as the file spells them.
     """
-    table = read_table(path)
-    require_columns(path, table, SAMPLES, AGAIN)
-    require_unique(path, table, ["sample"], AGAIN)
+    table = _read(path, SAMPLES, AGAIN)
     written = table["patient"]
     patient = unified(written)
     return table if patient is written else table.assign(**{AS_WRITTEN: written, "patient": patient})
@@ -47,9 +45,12 @@ def read_samples(path: Path) -> pd.DataFrame:
 
 def read_partition(path: Path) -> pd.DataFrame:
     """Return the table of a partition. Raises UserError for a file that is no such table."""
-    remedy = "remove it, and run the study again"
+    return _read(path, PARTITION, "remove it, and run the study again")
+
+
+def _read(path: Path, kinds: dict[str, str], remedy: str) -> pd.DataFrame:
     table = read_table(path)
-    require_columns(path, table, PARTITION, remedy)
+    require_columns(path, table, kinds, remedy)
     require_unique(path, table, ["sample"], remedy)
     return table
 

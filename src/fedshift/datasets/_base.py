@@ -233,13 +233,13 @@ def require_labels(where: object, labels: np.ndarray, classes: int, remedy: str,
 
 
 def listed(
-    names: Sequence[str], sites: object, labels: np.ndarray, patients: Iterable[object] | None = None
+    names: Sequence[str], sites: object, labels: np.ndarray | None, patients: Iterable[object] | None = None
 ) -> pd.DataFrame:
-    """Return the table of `Opened`: name, site, label and, where known, patient of each image."""
+    """Return the table of `Opened`: name, site, label (0 without labels) and, where known, patient of each image."""
     import pandas as pd
 
-    columns = {"sample": names, "site": sites, "label": labels.astype(np.int64), "patient": patients}
-    return pd.DataFrame(columns)
+    label = np.zeros(len(names), dtype=np.int64) if labels is None else labels.astype(np.int64)
+    return pd.DataFrame({"sample": names, "site": sites, "label": label, "patient": patients})
 
 
 def joined(parts: Sequence[Opened]) -> Opened:

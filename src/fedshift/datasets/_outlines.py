@@ -143,12 +143,8 @@ class Outlines(Dataset):
 
     def open(self, raw: Path) -> Opened:
         pairs = self.pairs(raw)
-        table = listed(
-            [pair.sample for pair in pairs],
-            [pair.site for pair in pairs],
-            np.zeros(len(pairs), dtype=np.int64),
-            [pair.patient for pair in pairs],
-        )
+        names, patients = [pair.sample for pair in pairs], [pair.patient for pair in pairs]
+        table = listed(names, [pair.site for pair in pairs], None, patients)
         return Opened(
             table,
             lambda i: square(read_image(pairs[i].image), self.size),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -106,11 +106,11 @@ class Abide(Dataset):
         number = np.arange(ends[-1]) - (ends - windows)[owner]
 
         def vectors(k: int) -> np.ndarray:
-            features = connectivity(_series(files[k]), self.window, self.clip)
-            if len(features) != windows[k]:
-                problem = f"has {len(features)} windows, but had {windows[k]} when it was opened"
+            found = connectivity(_series(files[k]), self.window, self.clip)
+            if len(found) != windows[k]:
+                problem = f"has {len(found)} windows, but had {windows[k]} when it was opened"
                 raise UserError(files[k], problem, AGAIN)
-            return features
+            return found
 
         scale = scales(subjects["SITE_ID"].to_numpy(), vectors) if self.standardise else {}
 
@@ -120,12 +120,12 @@ class Abide(Dataset):
             return ((x - mean) / deviation).astype(np.float32)
 
         # windows of one subject are asked for one after the other: its series is read once
-        recent = _Recent(standard if scale else vectors)
+        features = recent(standard if scale else vectors)
         names = subjects["FILE_ID"].to_numpy()[owner]
         sample = [f"{name}/{n:03}" for name, n in zip(names, number, strict=True)]
         sites = subjects["SITE_ID"].to_numpy()[owner]
         samples = listed(sample, sites, subjects["DX_GROUP"].to_numpy()[owner] % 2, names)
-        return Opened(samples, lambda i: recent(int(owner[i]))[number[i]])
+        return Opened(samples, lambda i: features(int(owner[i]))[number[i]])
 
     def miniature(self, raw: Path) -> None:
         """Write synthetic series of 40 frames: labels differ in the regions that correlate, sites in smoothness."""
@@ -238,23 +238,15 @@ def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
     return z.astype(np.float32)
 
 
-class _Recent:
-    """A cache of the last `size` results of `make(k)`. Threads that ask at the same time share one call."""
+def recent(make: Callable[[int], np.ndarray], size: int = 4) -> Callable[[int], np.ndarray]:
+    """Return `make(k)` with a cache of its last `size` results. Threads that ask at the same time share one call."""
+    cached, lock = functools.lru_cache(size)(make), threading.Lock()
 
-    def __init__(self, make: Callable[[int], np.ndarray], size: int = 4) -> None:
-        self.make = make
-        self.size = size
-        self._made: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._lock = threading.Lock()
+    def ask(k: int) -> np.ndarray:
+        with lock:
+            return cached(k)
 
-    def __call__(self, k: int) -> np.ndarray:
-        with self._lock:
-            if k not in self._made:
-                self._made[k] = self.make(k)
-                while len(self._made) > self.size:
-                    self._made.popitem(last=False)
-            self._made.move_to_end(k)
-            return self._made[k]
+    return ask
 
 
 def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -186,11 +186,40 @@ class Camelyon17(Dataset):
         return Receipt(f"{ARCHIVE} ({source.url})", *checked([source]))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the shards of the copy and bring them to the layout of the archive."""
+        """Get the shards of the copy, bring them to the layout of the archive, and say what was verified.
+
+        Rows are compared with the metadata.csv of the archive if a mirror has it. Finished shards stay beside the
+        folder, and the next call goes on from them. Raises UserErrors that name each wrong count, and UserError for a
+        damaged shard, which is deleted if it was downloaded.
+        """
         shelf = self.origins()[1].shelf(mirror)
         tables = [folder / "metadata.csv" for folder in (mirror, shelf) if folder]
         official = next((table for table in tables if table.is_file()), None)
-        return assemble(raw / FOLDER, shelf, official)
+        folder = raw / FOLDER
+        new = staging(folder)
+        with in_turn(folder.with_name(f".{folder.name}.lock"), lambda: say(f"{folder.name}: another process gets it")):
+            if folder.exists():
+                marker = read_json(folder / MARKER) if (folder / MARKER).is_file() else {}
+                if marker.get("content") != HUB.page:
+                    raise UserError(folder, f"was not made from {NAME}", "move it away")
+                return _receipt(marker["compared"])
+            files = shards()
+            done = len([*(new / INDEX).glob("*.csv")])
+            require_space(folder.parent, ROOM * SIZE * (1 - done / sum(map(len, files.values()))))
+            frames = {
+                name: [write_images(shard, new, shelf, ["image_id", *NUMBERS], _patch) for shard in split]
+                for name, split in files.items()
+            }
+            metadata = _metadata(frames, new)
+            compared = _compared(metadata, official)
+            metadata.assign(patient=metadata["patient"].map("{:03d}".format)).to_csv(new / "metadata.csv")
+            (new / RELEASE).write_text(f"made of the shards of {HUB.page}\n", encoding="utf-8")
+            write_json(new / MARKER, {"content": HUB.page, "compared": compared})
+            # the images are on the disk before the folder counts as finished
+            os.sync()
+            new.rename(folder)
+            shutil.rmtree(folder / INDEX)
+        return _receipt(compared)
 
     def open(self, raw: Path) -> Opened:
         folder = raw / FOLDER
@@ -314,39 +343,6 @@ def shards() -> dict[str, list[Source]]:
 def staging(folder: Path) -> Path:
     """Return the folder in which the layout of the archive is built."""
     return folder.with_name(f".{folder.name}.copy")
-
-
-def assemble(folder: Path, mirror: Path | None, official: Path | None) -> Receipt:
-    """Write `folder` in the layout of the archive, from shards of the mirror or of the Hub, and say what was verified.
-
-    `official` is the metadata.csv of the archive, if there is one to compare with. Finished shards stay beside
-    `folder`, and the next call goes on from them. Raises UserErrors that name each wrong count, and UserError for a
-    damaged shard, which is deleted if it was downloaded.
-    """
-    new = staging(folder)
-    with in_turn(folder.with_name(f".{folder.name}.lock"), lambda: say(f"{folder.name}: another process gets it")):
-        if folder.exists():
-            marker = read_json(folder / MARKER) if (folder / MARKER).is_file() else {}
-            if marker.get("content") != HUB.page:
-                raise UserError(folder, f"was not made from {NAME}", "move it away")
-            return _receipt(marker["compared"])
-        files = shards()
-        done = len([*(new / INDEX).glob("*.csv")])
-        require_space(folder.parent, ROOM * SIZE * (1 - done / sum(map(len, files.values()))))
-        frames = {
-            name: [write_images(shard, new, mirror, ["image_id", *NUMBERS], _patch) for shard in shards]
-            for name, shards in files.items()
-        }
-        metadata = _metadata(frames, new)
-        compared = _compared(metadata, official)
-        metadata.assign(patient=metadata["patient"].map("{:03d}".format)).to_csv(new / "metadata.csv")
-        (new / RELEASE).write_text(f"made of the shards of {HUB.page}\n", encoding="utf-8")
-        write_json(new / MARKER, {"content": HUB.page, "compared": compared})
-        # the images are on the disk before the folder counts as finished
-        os.sync()
-        new.rename(folder)
-        shutil.rmtree(folder / INDEX)
-    return _receipt(compared)
 
 
 def _receipt(compared: str | None) -> Receipt:

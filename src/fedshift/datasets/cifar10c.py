@@ -203,18 +203,15 @@ class _Corrupted:
         k = site * self.parts + part
         with self._lock:
             if row == 0:
-                self._read_on(k)
+                for n in range(k, min(k + self.ahead, self.parts * len(self.sites))):
+                    if n not in self._made:
+                        self._made[n] = self._pool.submit(self._make, n)
+                for n in sorted(self._made, key=lambda n: abs(n - k))[4 * THREADS :]:
+                    del self._made[n]
             made = self._made.get(k)
         if made is not None:
             return made.result()[row]
         return corrupt(self.images[base : base + 1], self.sites[site], self.severity, self.seed, base)[0]
-
-    def _read_on(self, k: int) -> None:
-        for n in range(k, min(k + self.ahead, self.parts * len(self.sites))):
-            if n not in self._made:
-                self._made[n] = self._pool.submit(self._make, n)
-        for n in sorted(self._made, key=lambda n: abs(n - k))[4 * THREADS :]:
-            del self._made[n]
 
     def _make(self, k: int) -> np.ndarray:
         site, part = divmod(k, self.parts)

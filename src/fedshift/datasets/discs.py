@@ -77,12 +77,8 @@ class Discs(Dataset):
         if images.shape != shape or masks.shape != shape:
             raise UserError(path, f"holds arrays {images.shape} and {masks.shape}, expected {shape}", AGAIN)
         places = [(site, n) for site in SITES for n in range(self.samples)]
-        table = listed(
-            [f"{site}/{n:04}" for site, n in places],
-            [site for site, _ in places],
-            np.zeros(len(places), dtype=np.int64),
-            [f"{site}/p{n // 2:03}" for site, n in places],
-        )
+        names, patients = [f"{site}/{n:04}" for site, n in places], [f"{site}/p{n // 2:03}" for site, n in places]
+        table = listed(names, [site for site, _ in places], None, patients)
         return Opened(
             table,
             lambda i: images[divmod(i, self.samples)][:, :, None],

@@ -113,8 +113,36 @@ class DomainNet10(Dataset):
         return Receipt(f"{ARCHIVE} ({URL})", *checked(sources))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the shards of the copy, and bring the ten classes to the folders of the archives."""
-        return _assemble(raw, self.origins()[1].shelf(mirror))
+        """Write the folders domain/class of `raw` from the shards of the copy, and say what was verified.
+
+        Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
+        UserError for a damaged shard, and for images without the names that they have in the archives: samples are
+        named after them.
+        """
+        shelf = self.origins()[1].shelf(mirror)
+        new = raw / STAGING
+        new.mkdir(parents=True, exist_ok=True)
+        with in_turn(raw / f"{STAGING}.lock", lambda: say("DomainNet: another process gets it")):
+            images: Counter[str] = Counter()
+            for source in _shards():
+                table = write_images(source, new, shelf, ["domain", "label"], _place)
+                images.update(table["domain"])
+            remedy = "remove this folder to begin again"
+            require_none(
+                UserError(new, f"{images[domain]:,} images of {domain}, expected {number:,}", remedy)
+                for domain, number in IMAGES.items()
+                if images[domain] != number
+            )
+            for domain in IMAGES:
+                write_json(new / domain / MARKER, {"content": HUB.page})
+            os.sync()
+            for domain in IMAGES:
+                # archives of some domains may have arrived before their server died
+                if (raw / domain).exists():
+                    shutil.rmtree(raw / domain)
+                (new / domain).rename(raw / domain)
+            shutil.rmtree(new)
+        return _receipt()
 
     def open(self, raw: Path) -> Opened:
         return opened(raw, SITES, CLASSES, self.size, others=True)
@@ -135,45 +163,13 @@ def _shards() -> tuple[Source, ...]:
 
 
 def _receipt() -> Receipt:
-    """Return what `_assemble` verifies of the copy."""
+    """Return what is verified of the copy."""
     verified, unverified = checked(_shards())
     return Receipt(
         f"{NAME} ({HUB.page})",
         (*verified, "images per domain over all classes", "file names of the archives"),
         (*unverified, "pixels: not compared with the images of the archives"),
     )
-
-
-def _assemble(raw: Path, mirror: Path | None) -> Receipt:
-    """Write the folders domain/class of `raw` from the shards, and say what was verified.
-
-    Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
-    UserError for a damaged shard, and for images without the names that they have in the archives: samples are named
-    after them.
-    """
-    new = raw / STAGING
-    new.mkdir(parents=True, exist_ok=True)
-    with in_turn(raw / f"{STAGING}.lock", lambda: say("DomainNet: another process gets it")):
-        images: Counter[str] = Counter()
-        for source in _shards():
-            table = write_images(source, new, mirror, ["domain", "label"], _place)
-            images.update(table["domain"])
-        remedy = "remove this folder to begin again"
-        require_none(
-            UserError(new, f"{images[domain]:,} images of {domain}, expected {number:,}", remedy)
-            for domain, number in IMAGES.items()
-            if images[domain] != number
-        )
-        for domain in IMAGES:
-            write_json(new / domain / MARKER, {"content": HUB.page})
-        os.sync()
-        for domain in IMAGES:
-            # archives of some domains may have arrived before their server died
-            if (raw / domain).exists():
-                shutil.rmtree(raw / domain)
-            (new / domain).rename(raw / domain)
-        shutil.rmtree(new)
-    return _receipt()
 
 
 @functools.cache

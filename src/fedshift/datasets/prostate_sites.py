@@ -114,14 +114,12 @@ class ProstateSites(Outlines):
         pairs = self.pairs(raw)
         volume = functools.lru_cache(maxsize=KEPT)(lambda k: _opened(pairs[k]))
         slices = [(k, number) for k, pair in enumerate(pairs) for number in self._numbers(pair)]
-        table = listed(
-            [f"{pairs[k].sample}#{number}" for k, number in slices],
-            [pairs[k].site for k, _ in slices],
-            np.zeros(len(slices), dtype=np.int64),
-            [pairs[k].patient for k, _ in slices],
-        )
+        names = [f"{pairs[k].sample}#{number}" for k, number in slices]
+        table = listed(names, [pairs[k].site for k, _ in slices], None, [pairs[k].patient for k, _ in slices])
         volumes = [NiftiVolume.opened(pair.image, AXIAL, AGAIN) for pair in pairs]
-        spacing = [_spacing(volume) for volume in volumes]
+        # the millimetres between rows, columns and slices of a volume, such as 0.6x0.6x3
+        thick = [float(volume.content.header.get_zooms()[volume.across]) for volume in volumes]
+        spacing = ["x".join(f"{mm:.4g}" for mm in (*v.spacing, last)) for v, last in zip(volumes, thick, strict=True)]
         lengths = [self._lengths(volume) for volume in volumes]
         return Opened(
             table.assign(spacing=[spacing[k] for k, _ in slices]),
@@ -221,12 +219,6 @@ def _opened(pair: Pair) -> _Volume:
     # the header of the volume counts for both, so that slices are turned alike
     laid = nibabel.Nifti1Image(classes, image.content.affine, dtype=classes.dtype)
     return _Volume(image, NiftiVolume(pair.mask, laid, AXIAL, AGAIN), window)
-
-
-def _spacing(volume: NiftiVolume) -> str:
-    """Return the millimetres between rows, columns and slices of a volume, such as 0.6x0.6x3."""
-    between = float(volume.content.header.get_zooms()[volume.across])
-    return "x".join(f"{length:.4g}" for length in (*volume.spacing, between))
 
 
 def _middle(frame: np.ndarray, height: int, width: int) -> np.ndarray:
