@@ -208,9 +208,14 @@ def _download(source: Source, url: str, target: Path, retries: int) -> None:
                 raise SourceError(url, problem, f"start again to resume, or {USE_MIRROR}") from error
             say(f"{source.filename}: {error}; trying again")
             time.sleep(BACKOFF * 2 ** (tries - 1))
-    complete = dataclasses.replace(source, sha256=source.sha256 or _told_sha256(state))
+    told = None
+    with contextlib.suppress(UserError, OSError, KeyError, TypeError):
+        told = text.read_json(state)["sha256"]
+    if not source.sha256 and isinstance(told, str) and SHA256.fullmatch(told):
+        # the server told it when the download began
+        source = dataclasses.replace(source, sha256=told)
     try:
-        _verify(part, complete, f"the download was deleted: get it again, or {USE_MIRROR}")
+        _verify(part, source, f"the download was deleted: get it again, or {USE_MIRROR}")
     except UserError as error:
         part.unlink()
         raise SourceError(target, error.what, error.remedy) from None
@@ -307,15 +312,6 @@ def _linked_sha256(response: requests.Response) -> str | None:
     """Return the SHA-256 that a server of the Hugging Face Hub tells of a large file, before it leads to its store."""
     tags = [answer.headers.get("X-Linked-ETag", "").strip('"') for answer in (*response.history, response)]
     return next((tag for tag in tags if SHA256.fullmatch(tag)), None)
-
-
-def _told_sha256(state: Path) -> str | None:
-    """Return the SHA-256 that the server told when a download began; None if it told none."""
-    try:
-        told = text.read_json(state)["sha256"]
-    except (UserError, OSError, KeyError, TypeError):
-        return None
-    return told if isinstance(told, str) and SHA256.fullmatch(told) else None
 
 
 def _version(response: requests.Response) -> str | None:

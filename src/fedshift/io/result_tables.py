@@ -18,19 +18,13 @@ class ResultTable:
 
     Attributes
     ----------
-    name : str
-        The name of the CSV file, without its ending.
-    worker : str
-        The module of the package whose function `table` makes the rows. The function asks for what it needs by the
-        names of its parameters (see `page.summary`).
-    keys : tuple[str, ...]
-        The columns in which no two rows agree.
-    title : str
-        The title among the downloads of the page; empty for a table that is not offered there.
-    columns : tuple[str, ...]
-        The columns that readers need. By default, these are COLUMNS of the worker.
-    text : tuple[str, ...]
-        Columns of text that no other table has.
+    name : the name of the CSV file, without its ending
+    worker : the module of the package whose function `table` makes the rows; it asks for what it needs by the names of
+        its parameters (see `page.summary`)
+    keys : the columns in which no two rows agree
+    title : the title among the downloads of the page; empty for a table that is not offered there
+    columns : the columns that readers need; by default, these are COLUMNS of the worker
+    text : columns of text that no other table has
     """
 
     name: str

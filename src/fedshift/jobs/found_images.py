@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,17 +58,6 @@ Choose = Callable[[str, Sequence[str], str], str]
 """A question, what may be answered, and the answer that is taken where nobody is asked; returns the answer."""
 
 
-class Sides(NamedTuple):
-    """Pixels along the shorter side of images: the least, the median and the most; 0 where no file could be read."""
-
-    least: int
-    median: int
-    most: int
-
-
-NO_SIDES = Sides(0, 0, 0)
-
-
 @dataclass
 class Found:
     """A table of images whose columns are known.
@@ -81,7 +69,8 @@ class Found:
     columns : heads of the columns, by the ROLES that have another name
     folder : the folder from which paths count, where it is not that of the table
     encoding : of the CSV
-    sides, kinds, colours : of the files: their shorter sides, how many have each ending, and whether one is in colours
+    sides, kinds, colours : of the files: pixels along their shorter sides, in ascending order, how many have each
+        ending, and whether one is in colours
     masks : the values of masks, where there are any
     told : what was seen, in lines
     """
@@ -91,7 +80,7 @@ class Found:
     columns: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     encoding: str = "utf-8"
-    sides: Sides = NO_SIDES
+    sides: list[int] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     colours: bool = False
     masks: tuple[int | str, ...] = ()
@@ -233,7 +222,7 @@ def _look(found: Found) -> None:
     files = [located(found.base, cell)[0] for cell in cells.unique()]
     found.kinds = Counter(_ending(file) for file in files)
     lost = sum(not file.is_file() for file in files)
-    sides = list[int]()
+    sides = found.sides
     for file in files[:: -(-len(files) // LOOKED_AT) or 1]:
         try:
             if is_scan(file):
@@ -245,10 +234,8 @@ def _look(found: Found) -> None:
         except (OSError, ValueError, Image.DecompressionBombError):
             continue
     sides.sort()
-    if sides:
-        found.sides = Sides(sides[0], sides[len(sides) // 2], sides[-1])
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.kinds.most_common())
-    seen = f"shorter side {found.sides.least} to {found.sides.most} pixels" if sides else "none could be read"
+    seen = f"shorter side {sides[0]} to {sides[-1]} pixels" if sides else "none could be read"
     found.told.append(f"  images   {kinds}; {seen}" + (f"; {lost:,} are not there" if lost else ""))
     if found.folder:
         found.told.append(f"           their paths count from {found.folder}")

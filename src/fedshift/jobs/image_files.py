@@ -132,14 +132,14 @@ class ImageFiles(OwnImages):
         """
         if not self.table.exists():
             raise UserError(self.table, "no such file or folder")
-        if not self.table.is_dir():
-            return self._scans(self._rows(), self.base).rows
-        paths = sorted(images_of(self.table))
-        if paths:
-            rows = pd.DataFrame({"path": pd.Series(paths, dtype="str")})
-            return self._scans(rows, self.base).rows
-        endings = ", ".join((*PLAIN, *NIFTI))
-        raise UserError(self.table, "holds no images", f"name a folder with DICOM files, {endings}, or a CSV of paths")
+        if self.table.is_dir():
+            rows = pd.DataFrame({"path": pd.Series(sorted(images_of(self.table)), dtype="str")})
+            if rows.empty:
+                remedy = f"name a folder with DICOM files, {', '.join((*PLAIN, *NIFTI))}, or a CSV of paths"
+                raise UserError(self.table, "holds no images", remedy)
+        else:
+            rows = self._rows()
+        return self._scans(rows, self.base).rows
 
     def _rows(self) -> pd.DataFrame:
         """Return the rows of the table that names the images."""

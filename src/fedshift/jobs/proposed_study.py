@@ -242,7 +242,7 @@ def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
 
 def _size(found: Found, largest: int, reasons: list[str]) -> int:
     """Return the side of prepared images: the median of the shorter sides, in steps, up to the largest."""
-    median = found.sides.median or largest
+    median = found.sides[len(found.sides) // 2] if found.sides else largest
     size = max(32, min(median, largest) // STEP * STEP)
     if median > largest:
         reasons.append(f"size {size}, for a first page on a laptop: images have {median} pixels, and results want more")

@@ -22,9 +22,10 @@ from ..core.spelling import folded
 from ..datasets._own_rows import empty_cells, read_rows
 from ..io.disk import atomic_folder
 from ..io.pseudonyms import Pseudonyms
+from ..io.shipped import extra
 from ..io.text import write_json
 from .annotations import ROLES, Mask, Shape, area, by_role, read_shapes, require_inside
-from .pyramid import LEAST, MOST, Pixels, Pyramid, opened, require_openslide
+from .pyramid import LEAST, MOST, Pixels, Pyramid, opened
 from .squares import (
     CLASSES,
     FAINT,
@@ -222,9 +223,8 @@ def cut(
     folder that is there already.
     """
     settings.require()
-    require_openslide()
-    import openslide
-
+    with extra("slides", "fedshift patches"):
+        import openslide
     if out.exists() or out.is_symlink():
         raise UserError(out, "is there already", "name a folder that is not there, or remove this one")
     if key is not None and key.resolve().is_relative_to(out.resolve()):

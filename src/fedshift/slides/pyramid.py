@@ -15,7 +15,6 @@ from PIL import Image
 
 from ..core.errors import UserError
 from ..io.guards import require_regular
-from ..io.shipped import extra
 
 if TYPE_CHECKING:
     from openslide import OpenSlide
@@ -96,12 +95,6 @@ def on_white(image: Image.Image) -> Image.Image:
     white = Image.new("RGB", image.size, "white")
     white.paste(image, mask=image.getchannel("A"))
     return white
-
-
-def require_openslide() -> None:
-    """Raise UserError where OpenSlide is not installed."""
-    with extra("slides", "fedshift patches"):
-        import openslide  # noqa: F401
 
 
 @contextlib.contextmanager
