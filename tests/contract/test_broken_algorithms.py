@@ -76,10 +76,7 @@ WRONG = {
         "loss must return two tensors.*it returns a Tensor",
     ),
     "A05 a loss of each sample": (
-        (
-            LAST,
-            f"{LAST}{LOSS}        logits = local.model(x)\n        return logits.square().sum(1), logits\n",
-        ),
+        (LAST, f"{LAST}{LOSS}        logits = local.model(x)\n        return logits.square().sum(1), logits\n"),
         r"mean loss of the batch, of shape \(\).*their shapes are \(\d+,\) and",
     ),
     "A06 a report without shared": (('"shared": local.shared, ', ""), "no client reports 'shared'"),
@@ -163,10 +160,7 @@ WRONG = {
         ),
         "it trains to the bits of Algorithm",
     ),
-    "a setting that nothing reads": (
-        ("+ self.eps", "+ 1e-3"),
-        "no bit changes with eps: nothing reads it",
-    ),
+    "a setting that nothing reads": (("+ self.eps", "+ 1e-3"), "no bit changes with eps: nothing reads it"),
 }
 
 
