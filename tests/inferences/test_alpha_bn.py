@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from adapting import EPS, convolutions, dense, equal, images, with_batch_statistics
-from torch import Tensor, nn
+from adapting import EPS, answers, convolutions, dense, equal, images, with_batch_statistics
+from torch import nn
 
 from fedshift.core.errors import UserError
 from fedshift.inferences.alpha_bn import AlphaBN
 
-
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
-    with torch.no_grad(), AlphaBN(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        return [predict(x) for x in batches]
+outputs_by_batch = partial(answers, AlphaBN)
 
 
 def drifted(model: nn.Sequential) -> nn.Sequential:

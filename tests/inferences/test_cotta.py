@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from adapting import convolutions, decided, dense, equal, images, with_batch_statistics
+from adapting import adapted, convolutions, decided, dense, equal, images, same, with_batch_statistics
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
@@ -24,10 +24,7 @@ from fedshift.inferences.cotta import CoTTA
 GREYS = ((-1.0,), (3.0,))
 
 
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
-    changed = copy.deepcopy(model)
-    with CoTTA(**settings).on_site(changed, Site(lambda: iter(batches), greys=GREYS)) as predict:
-        return [predict(x) for x in batches], changed
+outputs_by_batch = partial(adapted, CoTTA, greys=GREYS)
 
 
 def trainable(model: nn.Module) -> dict[str, Tensor]:
@@ -66,7 +63,7 @@ def test_a_teacher_that_never_moves_gives_the_batch_statistics_for_ever(settings
 def test_where_every_element_returns_the_student_is_the_trained_network() -> None:
     model = dense()
     _, changed = outputs_by_batch(model, images(8, 8), sure=0, restore=1, lr=0.5)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
+    assert same(model, changed)
 
 
 def test_about_that_share_of_elements_returns_and_the_seed_draws_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
-from adapting import convolutions, decided, dense, equal, images, with_batch_statistics, written_out
-from torch import Tensor, nn
+from adapting import adapted, convolutions, decided, dense, equal, images, same, with_batch_statistics, written_out
 
-from fedshift.inferences import Site
 from fedshift.inferences.eta import ETA
 
-
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
-    changed = copy.deepcopy(model)
-    with ETA(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
-        return [predict(x) for x in batches], changed
+outputs_by_batch = partial(adapted, ETA)
 
 
 @pytest.mark.parametrize(("threshold", "similarity"), [(0.85, 0.9), (0.85, 1.0), (2.0, 0.8)])
@@ -56,7 +49,7 @@ def test_where_nothing_counts_no_bit_moves() -> None:
     model, batches = convolutions(), images(6, 6, shape=(1, 6, 6))
     logits, changed = outputs_by_batch(model, batches, lr=1.0, threshold=1e-9)
     equal(logits, with_batch_statistics(model, batches))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
+    assert same(model, changed)
 
 
 def test_rate_zero_is_the_batch_statistics() -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
-from adapting import EPS, convolutions, dense, equal, images
+from adapting import EPS, answers, convolutions, dense, equal, images
 from torch import Tensor, nn
 
 from fedshift.inferences.iabn import IABN
 
 
 def predicted(model: nn.Module, batches: list[Tensor], k: float) -> list[Tensor]:
-    with torch.no_grad(), IABN(k=k).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        return [predict(x) for x in batches]
+    return answers(IABN, model, batches, k=k)
 
 
 def layer() -> nn.BatchNorm2d:

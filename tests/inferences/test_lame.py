@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from adapting import dense, equal, images
+from adapting import answers, dense, equal, images
 from torch import Tensor, nn
 
 from fedshift.inferences.lame import LAME, agreed
 
 
 def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
-    with torch.no_grad(), LAME(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        return [predict(x).softmax(1) for x in batches]
+    return [logits.softmax(1) for logits in answers(LAME, model, batches, **settings)]
 
 
 def source(model: nn.Module, batches: list[Tensor]) -> list[Tensor]:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
-from adapting import decided, dense, equal, images, with_batch_statistics, written_out
-from torch import Tensor, nn
+from adapting import adapted, decided, dense, equal, images, same, with_batch_statistics, written_out
 
-from fedshift.inferences import Site
 from fedshift.inferences.sar import SAR
 from fedshift.inferences.tent import Tent
 
 EVERYTHING = {"threshold": 10.0, "reset": 0.0}
 
 
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
-    changed = copy.deepcopy(model)
-    with SAR(**settings).on_site(changed, Site(lambda: iter(batches))) as predict:
-        return [predict(x) for x in batches], changed
+outputs_by_batch = partial(adapted, SAR)
 
 
 def test_two_gradients_by_hand() -> None:
@@ -50,8 +44,7 @@ def test_two_gradients_by_hand() -> None:
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 def test_without_distance_filter_and_reset_it_is_tent(optimiser: str) -> None:
     model, batches = dense(), images(8, 8, 3)
-    with Tent(lr=0.05, optimiser=optimiser).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        expected = [predict(x) for x in batches]
+    expected, _ = adapted(Tent, model, batches, lr=0.05, optimiser=optimiser)
     equal(outputs_by_batch(model, batches, rho=0, lr=0.05, optimiser=optimiser, **EVERYTHING)[0], expected)
 
 
@@ -61,7 +54,7 @@ def test_a_reset_begins_again_after_every_batch_or_never() -> None:
     plain = with_batch_statistics(model, batches)
     logits, changed = outputs_by_batch(model, batches, lr=0.5, threshold=10.0, reset=10.0)
     equal(logits, plain)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
+    assert same(model, changed)
     assert not torch.allclose(outputs_by_batch(model, batches, lr=0.5, **EVERYTHING)[0][2], plain[2])
 
 
@@ -69,7 +62,7 @@ def test_where_nothing_counts_no_bit_moves() -> None:
     model, batches = dense(), images(8, 8)
     logits, changed = outputs_by_batch(model, batches, lr=1.0, threshold=1e-9)
     equal(logits, with_batch_statistics(model, batches))
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), changed.parameters(), strict=True))
+    assert same(model, changed)
 
 
 def test_the_reset_of_a_thousand_classes_is_the_published_one() -> None:

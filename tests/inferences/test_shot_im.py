@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
-from adapting import convolutions, dense, equal, images, with_batch_statistics, written_out
+from adapting import adapted, convolutions, dense, equal, images, with_batch_statistics, written_out
 from torch import Tensor, nn
 
 from fedshift.inferences.shot_im import ShotIM
 from fedshift.inferences.tent import Tent
 
-
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
-    changed = copy.deepcopy(model)
-    with ShotIM(**settings).on_site(changed, lambda: iter(batches)) as predict:
-        return [predict(x) for x in batches], changed
+outputs_by_batch = partial(adapted, ShotIM)
 
 
 def test_sgd_by_hand() -> None:
@@ -41,11 +36,9 @@ def test_sgd_by_hand() -> None:
 
 def test_without_diversity_it_is_tent() -> None:
     model, batches = dense(), images(8, 8, 3)
-    with Tent(lr=0.05).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        equal(outputs_by_batch(model, batches, lr=0.05, diversity=0)[0], [predict(x) for x in batches])
-    assert not torch.allclose(
-        outputs_by_batch(model, batches, lr=0.05)[0][1], outputs_by_batch(model, batches, lr=0.05, diversity=0)[0][1]
-    )
+    without, _ = outputs_by_batch(model, batches, lr=0.05, diversity=0)
+    equal(without, adapted(Tent, model, batches, lr=0.05)[0])
+    assert not torch.allclose(outputs_by_batch(model, batches, lr=0.05)[0][1], without[1])
 
 
 def test_rate_zero_is_the_batch_statistics() -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from adapting import convolutions, dense, equal, images
+from adapting import answers, convolutions, dense, equal, images
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from fedshift.inferences.t3a import T3A
 
 Array = NDArray[np.float64]
 
 
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> list[Tensor]:
-    with torch.no_grad(), T3A(**settings).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict:
-        return [predict(x) for x in batches]
+outputs_by_batch = partial(answers, T3A)
 
 
 def entropy(z: Array) -> float:

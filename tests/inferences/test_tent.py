@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from adapting import EPS, convolutions, dense, equal, images, with_batch_statistics, written_out
+from adapting import EPS, adapted, answers, convolutions, dense, equal, images, with_batch_statistics, written_out
 from torch import Tensor, nn
 
 from fedshift.core.errors import UserError
 from fedshift.inferences.tent import Tent
 from fedshift.inferences.tsmobn import TsmoBN
 
-
-def outputs_by_batch(model: nn.Module, batches: list[Tensor], **settings: Any) -> tuple[list[Tensor], nn.Module]:
-    """Return the logits of each batch, and the network after the last of them."""
-    changed = copy.deepcopy(model)
-    with Tent(**settings).on_site(changed, lambda: iter(batches)) as predict:
-        return [predict(x) for x in batches], changed
+outputs_by_batch = partial(adapted, Tent)
 
 
 class TwoClasses(nn.Module):
@@ -93,11 +88,10 @@ def test_rate_zero_and_the_first_answer_are_those_of_the_batch_statistics() -> N
     plain = with_batch_statistics(model, batches)
     for settings in ({"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"lr": 0.0, "optimiser": "sgd", "answer": "after"}):
         equal(outputs_by_batch(model, batches, **settings)[0], plain)
-    with TsmoBN(momentum=0).on_site(copy.deepcopy(model), lambda: iter(batches)) as predict, torch.no_grad():
-        equal([predict(x) for x in batches], plain)
-    adapted, _ = outputs_by_batch(model, batches, lr=0.1)
-    equal(adapted[:1], plain[:1])
-    assert not torch.allclose(adapted[1], plain[1])
+    equal(answers(TsmoBN, model, batches, momentum=0), plain)
+    logits, _ = outputs_by_batch(model, batches, lr=0.1)
+    equal(logits[:1], plain[:1])
+    assert not torch.allclose(logits[1], plain[1])
 
 
 def test_equal_logits_give_no_gradient() -> None:

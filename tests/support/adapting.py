@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from fedshift.inferences import Inference, Site
 
 EPS = 1e-5
 
@@ -47,6 +51,26 @@ def with_batch_statistics(model: nn.Module, batches: list[Tensor]) -> list[Tenso
             layer.eval()
     with torch.no_grad():
         return [changed(x) for x in batches]
+
+
+def adapted(
+    make: Callable[..., Inference], model: nn.Module, batches: list[Tensor], greys: Any = None, **settings: Any
+) -> tuple[list[Tensor], nn.Module]:
+    """Return what an inference with these settings answers to each batch, and its network after the last of them."""
+    changed = copy.deepcopy(model)
+    with make(**settings).on_site(changed, Site(lambda: iter(batches), greys=greys)) as predict:
+        return [predict(x) for x in batches], changed
+
+
+def answers(*arguments: Any, **settings: Any) -> list[Tensor]:
+    """Return the first part of `adapted`, without gradients."""
+    with torch.no_grad():
+        return adapted(*arguments, **settings)[0]
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two networks have equal parameters."""
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
 def equal(ours: list[Tensor], theirs: list[Tensor], atol: float = 1e-12) -> None:
