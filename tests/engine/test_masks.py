@@ -26,6 +26,12 @@ State = dict[str, Tensor]
 SIZES_OF_BATCHES = {"source": [5, 5, 2], "iabn": [5, 5, 2], "tsmobn": [9, 3]}
 
 
+@pytest.fixture(scope="module")
+def plain_masks() -> Federation:
+    """FedAvg after its rounds, which tests only look at."""
+    return Federation(network(), clients(), training=SETTINGS, task="segmentation").run()
+
+
 def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """MONAI's own sum of Dice and cross-entropy, in one call."""
     total: Tensor = DiceCELoss(softmax=True, to_onehot_y=True)(model(x), y[:, None])
@@ -224,11 +230,15 @@ def test_the_round_is_selected_by_dice() -> None:
     assert all(0 <= score <= 1 for score in scores)
 
 
+@pytest.fixture(scope="module")
+def larger_clients() -> Federation:
+    """FedAvg after its rounds, of clients with two batches of six images for an inference that asks them."""
+    return Federation(network(), clients({"a": 12, "b": 12}), training=SETTINGS, task="segmentation").run()
+
+
 @pytest.mark.parametrize("name", of_day(sorted(registry.discover("inference")), 4))
-def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> None:
-    cls = registry.get("inference", name)
-    samples = clients({"a": 12, "b": 12})
-    federation = Federation(network(), samples, training=SETTINGS, task="segmentation").run()
+def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str, larger_clients: Federation) -> None:
+    cls, federation = registry.get("inference", name), larger_clients
     x, y = clients({"c": 12})["c"]
     spec = {"name": name, "batch_size": 6}
     if "segmentation" not in cls.tasks:
@@ -249,9 +259,11 @@ def test_every_inference_predicts_pixels_or_says_that_it_cannot(name: str) -> No
         np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
 
 
-def test_only_where_batches_have_no_effect_are_they_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_where_batches_have_no_effect_are_they_cut(
+    monkeypatch: pytest.MonkeyPatch, plain_masks: Federation
+) -> None:
     """Five images of 16x16 pixels at once, in validation too; TsmoBN keeps its batches."""
-    whole = Federation(network(), clients(), training=SETTINGS, task="segmentation").run()
+    whole = plain_masks
     samples = Noted(*clients({"c": 12})["c"])
     expected = {name: whole.predict(samples.x, inference={"name": name, "batch_size": 9}) for name in SIZES_OF_BATCHES}
     selected = SETTINGS.model_copy(update={"select_by": "dice"})
@@ -283,13 +295,12 @@ def test_every_addon_trains_on_masks_or_says_that_it_cannot(name: str) -> None:
     assert any(not torch.equal(after[key], before[key]) for key in before)
 
 
-def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels() -> None:
-    federation = Federation(network(), clients(), training=SETTINGS, task="segmentation").run()
+def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels(plain_masks: Federation) -> None:
     x, _ = clients({"c": 4})["c"]
-    found = federation.predict(
+    found = plain_masks.predict(
         x, inference={"name": "tent", "lr": 0.01, "optimiser": "sgd", "beta": 0, "answer": "after", "batch_size": 4}
     )
-    model = copy.deepcopy(federation.model())
+    model = copy.deepcopy(plain_masks.model())
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
@@ -307,8 +318,7 @@ def test_tent_takes_its_steps_on_the_mean_entropy_of_all_pixels() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_metrics_of_another_task_are_refused() -> None:
-    federation = Federation(network(), clients(), training=SETTINGS, task="segmentation").run(1)
+def test_metrics_of_another_task_are_refused(plain_masks: Federation) -> None:
     x, y = clients({"c": 4})["c"]
     with pytest.raises(UserError, match="metric auc is for classification, and this is segmentation"):
-        federation.evaluate(x, y, metrics=["auc"])
+        plain_masks.evaluate(x, y, metrics=["auc"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,6 +144,30 @@ def group_norm_step(net: dict[str, Array], x: Array, y: Any, lr: float) -> dict[
     return {name: value - lr * grad[name] for name, value in net.items()}
 
 
+Data = dict[str, tuple[Array, Any]]
+
+
+def require_rounds_by_hand(
+    model: nn.Module, data: Data, own: set[str], step: Callable[..., dict[str, Array]], lr: float, **options: Any
+) -> Federation:
+    """Require that two rounds of clients a and b, of equal weight, are those of `step`, where `own` stays at home."""
+    start = {name: t.numpy().copy() for name, t in model.state_dict().items() if t.is_floating_point()}
+    nets = {"a": start, "b": start}
+    for _ in range(2):
+        ends = {name: step(nets[name], x, y, lr=lr) for name, (x, y) in data.items()}
+        mean = {key: (ends["a"][key] + ends["b"][key]) / 2 for key in start}
+        nets = {name: mean | {key: ends[name][key] for key in own} for name in "ab"}
+    training = {"rounds": 2, "lr": lr, "batch_size": 6, "select": "last"} | options.pop("training", {})
+    tensors = {name: (torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in data.items()}
+    federation = Federation(model, tensors, training=training, **options).run()
+    for name in "ab":
+        for key, expected in nets[name].items():
+            np.testing.assert_allclose(federation.client_state(name)[key], expected, rtol=0, atol=1e-13)
+    for key, expected in mean.items():  # a hospital outside gets the mean of what stays at home
+        np.testing.assert_allclose(federation.global_state()[key], expected, rtol=0, atol=1e-13)
+    return federation
+
+
 @pytest.mark.parametrize("bn", ["aggregated", "local"])
 def test_rounds_of_fedavg_with_group_norm_are_those_by_hand(bn: str) -> None:
     """Two clients, two rounds of one step over all images; group norm stays at home under `local`."""
@@ -149,21 +175,8 @@ def test_rounds_of_fedavg_with_group_norm_are_those_by_hand(bn: str) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)).double()
     rng = np.random.default_rng(1)
     data = {name: (rng.normal(k, 1 + k, (6, 3)), rng.integers(0, 2, 6)) for k, name in enumerate("ab")}
-    start = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
-    nets = {"a": start, "b": start}
     own = {"1.weight", "1.bias"} if bn == "local" else set()
-    for _ in range(2):
-        ends = {name: group_norm_step(nets[name], x, y, lr=0.5) for name, (x, y) in data.items()}
-        mean = {key: (ends["a"][key] + ends["b"][key]) / 2 for key in ends["a"]}
-        nets = {name: mean | {key: ends[name][key] for key in own} for name in "ab"}
-    training = {"rounds": 2, "lr": 0.5, "batch_size": 6, "select": "last"}
-    tensors = {name: (torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in data.items()}
-    federation = Federation(model, tensors, bn=bn, norms=["group"], training=training).run()
-    for name in "ab":
-        for key, expected in nets[name].items():
-            np.testing.assert_allclose(federation.client_state(name)[key], expected, rtol=0, atol=1e-13)
-    for key, expected in mean.items():  # a hospital outside gets the mean of what stays at home
-        np.testing.assert_allclose(federation.global_state()[key], expected, rtol=0, atol=1e-13)
+    require_rounds_by_hand(model, data, own, group_norm_step, lr=0.5, bn=bn, norms=["group"])
 
 
 # ---- gPerXAN: a round by hand, and its limits
@@ -204,22 +217,11 @@ def test_rounds_of_gperxan_are_those_by_hand() -> None:
     model = nn.Sequential(Mixture(2), nn.Flatten(), nn.Linear(8, 2)).double()
     rng = np.random.default_rng(2)
     data = {name: (rng.normal(k, 1 + k, (5, 2, 2, 2)), rng.integers(0, 2, 5)) for k, name in enumerate("ab")}
-    start = {name: t.numpy().copy() for name, t in model.state_dict().items() if t.is_floating_point()}
-    nets = {"a": start, "b": start}
-    own = {name for name in start if name.startswith("0.batch")}
-    for _ in range(2):
-        ends = {key: gperxan_client(nets[key], x, y, lr=0.3, steps=2, guide=0.5) for key, (x, y) in data.items()}
-        mean = {key: (ends["a"][key] + ends["b"][key]) / 2 for key in start}
-        nets = {name: mean | {key: ends[name][key] for key in own} for name in "ab"}
-    training = {"rounds": 2, "lr": 0.3, "batch_size": 5, "local_steps": 2, "select": "last"}
-    tensors = {name: (torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in data.items()}
-    federation = Federation(model, tensors, algorithm="gperxan", training=training).run()
+    own = {name for name, t in model.state_dict().items() if t.is_floating_point() and name.startswith("0.batch")}
+    step = partial(gperxan_client, steps=2, guide=0.5)
+    training = {"batch_size": 5, "local_steps": 2}
+    federation = require_rounds_by_hand(model, data, own, step, lr=0.3, algorithm="gperxan", training=training)
     assert {name for name in federation.trainer.own_names if "tracked" not in name} == own
-    for name in "ab":
-        for key, expected in nets[name].items():
-            np.testing.assert_allclose(federation.client_state(name)[key], expected, rtol=0, atol=1e-13)
-    for key, expected in mean.items():
-        np.testing.assert_allclose(federation.global_state()[key], expected, rtol=0, atol=1e-13)
 
 
 def scored(batch: float, instance: float) -> nn.Module:

@@ -21,36 +21,28 @@ def value(name: str, label: np.ndarray, probability: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("classes", "name", "expected"),
     [
-        ("accuracy", 3 / 4),
-        ("balanced_accuracy", (2 / 2 + 1 / 2) / 2),
-        ("sensitivity", 2 / 2),
-        ("specificity", 1 / 2),
-        ("auc", 3 / 4),  # pairs (positive above negative): 0.9 beats both, 0.6 beats 0.2 only
-        ("brier", (0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4),
+        (2, "accuracy", 3 / 4),
+        (2, "balanced_accuracy", (2 / 2 + 1 / 2) / 2),
+        (2, "sensitivity", 2 / 2),
+        (2, "specificity", 1 / 2),
+        (2, "auc", 3 / 4),  # pairs (positive above negative): 0.9 beats both, 0.6 beats 0.2 only
+        (2, "brier", (0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4),
         # confidences 0.9, 0.6, 0.7, 0.8, each in a bin of its own; the third is wrong
-        ("ece", (0.1 + 0.4 + 0.7 + 0.2) / 4),
-    ],
-)
-def test_two_classes(name: str, expected: float) -> None:
-    assert value(name, LABEL, BINARY) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("accuracy", 2 / 3),  # labels 0, 1, 2; answers 0, 1, 1
-        ("balanced_accuracy", (1 + 1 + 0) / 3),
-        ("brier", (0.3**2 + 0.2**2 + 0.1**2 + 0.1**2 + 0.5**2 + 0.4**2 + 0.3**2 + 0.5**2 + 0.8**2) / 3),
+        (2, "ece", (0.1 + 0.4 + 0.7 + 0.2) / 4),
+        (3, "accuracy", 2 / 3),  # labels 0, 1, 2; answers 0, 1, 1
+        (3, "balanced_accuracy", (1 + 1 + 0) / 3),
+        (3, "brier", (0.3**2 + 0.2**2 + 0.1**2 + 0.1**2 + 0.5**2 + 0.4**2 + 0.3**2 + 0.5**2 + 0.8**2) / 3),
         # class 0: 0.7 beats 0.1, 0.3; class 1: 0.5 beats 0.2, ties 0.5; class 2: 0.2 beats 0.1, loses to 0.4
-        ("auc", (1 + 3 / 4 + 1 / 2) / 3),
-        ("sensitivity", math.nan),
-        ("specificity", math.nan),
+        (3, "auc", (1 + 3 / 4 + 1 / 2) / 3),
+        (3, "sensitivity", math.nan),
+        (3, "specificity", math.nan),
     ],
 )
-def test_three_classes(name: str, expected: float) -> None:
-    assert value(name, np.arange(3), THREE) == pytest.approx(expected, nan_ok=True)
+def test_two_and_three_classes(classes: int, name: str, expected: float) -> None:
+    given = {2: (LABEL, BINARY), 3: (np.arange(3), THREE)}[classes]
+    assert value(name, *given) == pytest.approx(expected, nan_ok=math.isnan(expected))
 
 
 def test_ece_pools_a_bin_before_it_takes_the_gap() -> None:
@@ -63,14 +55,10 @@ def test_ece_takes_full_confidence() -> None:
     assert value("ece", np.array([1, 0]), np.array([[0.0, 1.0], [1.0, 0.0]])) == 0
 
 
-@pytest.mark.parametrize("name", ["auc", "sensitivity"])
+@pytest.mark.parametrize("name", ["auc", "sensitivity", "balanced_accuracy"])
 def test_undefined_without_positives(name: str) -> None:
+    """Balanced accuracy would be the recall of one class, beside balanced values of other sites."""
     assert math.isnan(value(name, np.zeros(4, dtype=int), BINARY))
-
-
-def test_balanced_accuracy_is_not_defined_for_one_class() -> None:
-    """The recall of the one class there is would be compared with balanced values of other sites."""
-    assert math.isnan(value("balanced_accuracy", np.zeros(4, dtype=int), BINARY))
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")

@@ -58,6 +58,13 @@ def test_a_difference_has_the_t_interval_over_its_seeds() -> None:
     assert CLAIMS["interval"](-0.5, float("nan"), 1, percent=False) == "−0.500"
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which claims look for the tables of studies."""
+    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    return tmp_path
+
+
 SUMMARY = """algorithm,metric,inference,site,mean,std,seeds
 a,accuracy,source,x,0.80,0.02,4
 b,accuracy,source,x,0.70,0.02,4
@@ -75,12 +82,9 @@ a,auc,source,x,0.1,0.1,4
         ({"within": 5}, "failed"),
     ],
 )
-def test_levels_are_compared_with_a_margin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float], verdict: str
-) -> None:
+def test_levels_are_compared_with_a_margin(folder: Path, bound: dict[str, float], verdict: str) -> None:
     """+10 points; each side has 0.02 / sqrt(4) = 1, so that 3.182 standard errors of four seeds are 4.5 points."""
-    (tmp_path / "s.csv").write_text(SUMMARY, encoding="utf-8")
-    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+    (folder / "s.csv").write_text(SUMMARY, encoding="utf-8")
     evidence = {"levels": "s.csv", "better": {"algorithm": "a"}, "than": {"algorithm": "b"}}
     found = CLAIMS["levels"](evidence | bound)
     assert found == Finding(verdict, "+10.0 (+5.5 to +14.5)")
@@ -116,11 +120,8 @@ b,x,1,3,0.2
         ({"over": "rise", "plus": [{"method": "b"}]}, "+0.000 (+0.000 to +0.000)"),
     ],
 )
-def test_seeds_are_compared_with_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], numbers: str
-) -> None:
-    (tmp_path / "s.csv").write_text(SEEDS, encoding="utf-8")
-    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+def test_seeds_are_compared_with_themselves(folder: Path, settings: dict[str, Any], numbers: str) -> None:
+    (folder / "s.csv").write_text(SEEDS, encoding="utf-8")
     evidence = {"seeds": "s.csv", "value": "loss", "plus": [{"method": "a"}], "minus": [{"method": "b"}]}
     assert CLAIMS["seeds"](evidence | settings).numbers == numbers
 
@@ -128,11 +129,8 @@ def test_seeds_are_compared_with_themselves(
 @pytest.mark.parametrize(
     ("seed", "by", "verdict"), [(["0", "1"], -2, "held"), (["0", "1"], 2, "failed"), ("0", -2, "cannot tell")]
 )
-def test_a_single_seed_decides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: Any, by: float, verdict: str
-) -> None:
-    (tmp_path / "s.csv").write_text(SEEDS, encoding="utf-8")
-    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
+def test_a_single_seed_decides_nothing(folder: Path, seed: Any, by: float, verdict: str) -> None:
+    (folder / "s.csv").write_text(SEEDS, encoding="utf-8")
     evidence = {"seeds": "s.csv", "value": "loss", "where": {"seed": seed, "client": "x"}, "over": "rise", "by": by}
     evidence |= {"plus": [{"method": "a"}], "minus": [{"method": "b"}]}
     assert CLAIMS["seeds"](evidence).verdict == verdict
@@ -150,11 +148,10 @@ g,x,yes,-0.013,0.002,3,0,0.02,1,1,
 
 
 @pytest.fixture
-def trends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "t.csv").write_text(TRENDS, encoding="utf-8")
-    (tmp_path / "studies.yaml").write_text("s: { untrained: few steps, writes: { u.csv: t.csv } }\n", encoding="utf-8")
-    monkeypatch.setitem(CLAIMS["records"].__globals__, "FOLDER", tmp_path)
-    return tmp_path
+def trends(folder: Path) -> Path:
+    (folder / "t.csv").write_text(TRENDS, encoding="utf-8")
+    (folder / "studies.yaml").write_text("s: { untrained: few steps, writes: { u.csv: t.csv } }\n", encoding="utf-8")
+    return folder
 
 
 def test_doubtful_trends_decide_nothing(trends: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,12 @@ from fedshift.study.plan import Plan
 
 FOLDER = Path(__file__).parents[2] / "config" / "studies"
 PAPERS = [name for name in study.names(FOLDER) if name.startswith(("fedbn-", "tsmobn-", "unifed-", "fedtan-"))]
+
+
+@functools.cache
+def planned(name: str) -> Plan:
+    """Return a study of the papers, which both tests below look at."""
+    return study.load(FOLDER / f"{name}.yaml", "paper")
 
 
 def step(name: str) -> Callable[[Plan], bool]:
@@ -71,7 +78,7 @@ STATED = {("severity", "tsmobn-table1"), ("severity", "tsmobn-table4")}
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_what_no_paper_has_stands_in_the_notes(name: str) -> None:
-    plan = study.load(FOLDER / f"{name}.yaml", "paper")
+    plan = planned(name)
     notes = " ".join(plan.study.notes)
     for setting, (has_it, words) in OURS.items():
         if has_it(plan) and (setting, name) not in STATED:
@@ -82,6 +89,6 @@ def test_what_no_paper_has_stands_in_the_notes(name: str) -> None:
 
 def test_each_of_these_settings_is_in_use() -> None:
     """A setting that no study has any more is no longer checked."""
-    plans = [study.load(FOLDER / f"{name}.yaml", "paper") for name in PAPERS]
+    plans = [planned(name) for name in PAPERS]
     for setting, (has_it, _) in OURS.items():
         assert any(has_it(plan) for plan in plans), setting
