@@ -244,13 +244,17 @@ def test_check_prints_what_to_beware_of(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
+def make_data() -> None:
+    """Call the commands that prepare and partition the images."""
+    (run,) = plan().runs.values()
+    for command in (["download", run.data.raw], ["prepare", run.data.id], ["partition", run.partition_id]):
+        assert cli.main([command[0], "tiny", command[1]]) == 0
+
+
 def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture[str]) -> None:
     """All 20 images are black: one image at two sites."""
     own_images()
-    (data,) = plan().data.values()
-    (run,) = plan().runs.values()
-    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
-        assert cli.main([command[0], "tiny", command[1]]) == 0
+    make_data()
     capsys.readouterr()
     assert cli.main(["check", "tiny"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -264,10 +268,7 @@ def test_check_names_copies_once_data_are_prepared(capsys: pytest.CaptureFixture
 
 def test_a_copy_that_the_table_no_longer_lists_is_told_as_one_of_before(capsys: pytest.CaptureFixture[str]) -> None:
     own_images()
-    (data,) = plan().data.values()
-    (run,) = plan().runs.values()
-    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
-        assert cli.main([command[0], "tiny", command[1]]) == 0
+    make_data()
     rows = Path("own/samples.csv").read_text().splitlines()
     Path("own/samples.csv").write_text("\n".join(rows[:-1]) + "\n")
     capsys.readouterr()
@@ -305,10 +306,7 @@ def test_check_names_images_that_were_saved_again(capsys: pytest.CaptureFixture[
         coarse.resize((32, 32), Image.Resampling.BICUBIC).save(one)
         Image.open(one).save(other.with_suffix(".jpg"), quality=85)
         Image.open(other.with_suffix(".jpg")).save(other)
-    (data,) = plan().data.values()
-    (run,) = plan().runs.values()
-    for command in (["download", data.raw], ["prepare", data.id], ["partition", run.partition_id]):
-        assert cli.main([command[0], "tiny", command[1]]) == 0
+    make_data()
     capsys.readouterr()
     assert cli.main(["check", "tiny"]) == 0
     lines = capsys.readouterr().out.splitlines()

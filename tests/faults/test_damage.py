@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import damage
@@ -174,6 +174,19 @@ def other_weights(file: Path) -> None:
     write_tensors(file, {key: value + 1 for key, value in tensors.items()}, metadata)
 
 
+@contextlib.contextmanager
+def recorded_anew(file: Path, change: Callable[[Path], None]) -> Iterator[None]:
+    """Change a file inside the context, and record its checksum; put both back after it."""
+    before = {path: path.read_bytes() for path in (file, checksum(file))}
+    change(file)
+    record(file)
+    try:
+        yield
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     ("pattern", "change", "readers", "names"),
     [
@@ -197,15 +210,8 @@ def test_a_file_in_the_place_of_another_is_noticed_although_its_checksum_is_righ
     """As a copied folder brings them: the file and its recorded checksum belong together."""
     with finished.here():
         (file,) = Path("results").glob(pattern)
-        record_file = checksum(file)
-        before = {path: path.read_bytes() for path in (file, record_file)}
-        change(file)
-        record(file)
-        try:
+        with recorded_anew(file, change):
             said = {command: finished.call(command) for command in ("verify", *readers)}
-        finally:
-            for path, content in before.items():
-                path.write_bytes(content)
         assert finished.call("verify")[0] == 0
     for command, (code, text) in said.items():
         assert code == 2, f"{command} takes it: {text}"
@@ -219,24 +225,23 @@ def torn_patient(file: Path) -> None:
     write_table(file, table)
 
 
-def flipped_label(file: Path) -> None:
-    table = read_table(file)
-    table.loc[0, "label"] = 1 - table.loc[0, "label"]
-    write_table(file, table)
+def first_row(column: str, factor: float) -> Callable[[Path], None]:
+    """Give the first row the value 1 - factor * value in a column."""
 
+    def change(file: Path) -> None:
+        table = read_table(file)
+        table.loc[0, column] = 1 - factor * table.loc[0, column]
+        write_table(file, table)
 
-def better_score(file: Path) -> None:
-    table = read_table(file)
-    table.loc[0, "value"] = 1 - table.loc[0, "value"] / 2
-    write_table(file, table)
+    return change
 
 
 @pytest.mark.parametrize(
     ("pattern", "change", "said"),
     [
         ("partitions/*.parquet", torn_patient, "agrees with no predictions: one of the two was changed"),
-        ("runs/*/predictions-*.parquet", flipped_label, "a label is another than in the samples"),
-        ("studies/*/scores.csv", better_score, "does not follow from the predictions"),
+        ("runs/*/predictions-*.parquet", first_row("label", 1), "a label is another than in the samples"),
+        ("studies/*/scores.csv", first_row("value", 0.5), "does not follow from the predictions"),
     ],
 )
 def test_verify_deep_finds_what_was_changed_and_recorded_anew(
@@ -244,15 +249,9 @@ def test_verify_deep_finds_what_was_changed_and_recorded_anew(
 ) -> None:
     with finished.here():
         (file,) = Path("results").glob(pattern)
-        before = {path: path.read_bytes() for path in (file, checksum(file))}
         assert finished.call("verify", "--deep")[0] == 0
-        change(file)
-        record(file)
-        try:
+        with recorded_anew(file, change):
             shallow, (code, text) = finished.call("verify"), finished.call("verify", "--deep")
-        finally:
-            for path, content in before.items():
-                path.write_bytes(content)
     early = "predictions-" in shallow[1]
     assert early == (change is torn_patient), "its checksum is right, but its samples are not those that were predicted"
     assert shallow[0] == (2 if early else 0)

@@ -279,38 +279,34 @@ def test_all_is_pretrained_but_batch_norm_and_the_last_layer(
     assert [name for name in left if not torch.equal(found[name], fresh[name])] == []
 
 
+def refuse(words: str, channels: int = 3) -> None:
+    """Require that pretrained weights of AlexNet are refused with these words, in one line."""
+    with pytest.raises(UserError, match=words) as caught:
+        AlexNetBN(pretrained=True).build((channels, 64, 64), 10)
+    assert "\n" not in str(caught.value)
+
+
 def test_grey_images_cannot_have_imagenets_weights(
     imagenet: dict[str, Tensor], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(imagenet, cache, monkeypatch)
-    with pytest.raises(UserError, match="model alexnet_bn: its first layer takes 1 channels, ImageNet's has 3") as e:
-        AlexNetBN(pretrained=True).build((1, 64, 64), 10)
-    assert "\n" not in str(e.value)
+    refuse("model alexnet_bn: its first layer takes 1 channels, ImageNet's has 3", channels=1)
 
 
 def test_weights_that_cannot_be_had_are_named(cache: Path) -> None:
-    words = rf"the ImageNet weights \(no network\); download alexnet-owt-7be5be79\.pth and put it into {cache}$"
-    with pytest.raises(UserError, match=words) as caught:
-        AlexNetBN(pretrained=True).build((3, 64, 64), 10)
-    assert "\n" not in str(caught.value)
+    refuse(rf"the ImageNet weights \(no network\); download alexnet-owt-7be5be79\.pth and put it into {cache}$")
 
 
 def test_a_file_with_another_content_is_refused(imagenet: dict[str, Tensor], cache: Path) -> None:
     """Torch takes what it finds in its cache, and a person may have put another file there."""
     torch.save(imagenet, cache / "alexnet-owt-7be5be79.pth")
-    words = r"alexnet-owt-7be5be79\.pth: does not hold torchvision's AlexNet: sha256 is [0-9a-f]{64}, expected 7be5be79"
-    with pytest.raises(UserError, match=words) as caught:
-        AlexNetBN(pretrained=True).build((3, 64, 64), 10)
-    assert "\n" not in str(caught.value)
+    name = r"alexnet-owt-7be5be79\.pth"
+    refuse(rf"{name}: does not hold torchvision's AlexNet: sha256 is [0-9a-f]{{64}}, expected 7be5be79")
 
 
 def test_a_file_that_is_no_state_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = stored(nn.Linear(2, 2), cache, monkeypatch)  # a whole module, which takes code to load
-    with pytest.raises(
-        UserError, match=rf"{file.name}: holds no weights of AlexNet \(.*remove it, and start again to download"
-    ) as e:
-        AlexNetBN(pretrained=True).build((3, 64, 64), 10)
-    assert "\n" not in str(e.value)
+    refuse(rf"{file.name}: holds no weights of AlexNet \(.*remove it, and start again to download")
 
 
 def earlier(name: str) -> str:

@@ -62,6 +62,12 @@ def runs() -> list[Run]:
     return list(study.load(Path("config/studies/tiny.yaml"), "mini").runs.values())
 
 
+@pytest.fixture
+def run() -> Run:
+    """The first run of the study."""
+    return runs()[0]
+
+
 def aged(seconds: float, *paths: Path) -> None:
     """Last changed so many seconds ago."""
     for path in paths:
@@ -112,8 +118,7 @@ def at_work(run: Run) -> Iterator[None]:
 # ---- one run
 
 
-def test_what_a_run_waits_for() -> None:
-    run = runs()[0]
+def test_what_a_run_waits_for(run: Run) -> None:
     assert (state_of(run, PATHS).state, state_of(run, PATHS).message) == ("waiting", "its data")
     told(run, "", "prepare", run.data.id)
     told(run, "fetching\n", "download", run.data.raw)
@@ -128,9 +133,8 @@ def test_what_a_run_waits_for() -> None:
     )
 
 
-def test_a_run_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_at_work(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rounds of 2 s are done, the last of them half a second ago: six are left, less that half second."""
-    run = runs()[0]
     began(run, 4, monkeypatch, age=0.5)
     kept(run, 3)
     with at_work(run):
@@ -145,9 +149,8 @@ def test_a_run_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status._words(state, "") == "round 4/10, loss 0.2500, 2.0 s a round, ETA 0:12"
 
 
-def test_a_run_at_work_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_at_work_that_is_silent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is silent, it is at most one round nearer to its end."""
-    run = runs()[0]
     began(run, 4, monkeypatch, age=300)
     with at_work(run):
         state = state_of(run, PATHS)
@@ -155,21 +158,20 @@ def test_a_run_at_work_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status._words(state, "").endswith("ETA 0:10, no output for 5:00")
 
 
-def test_a_line_that_is_being_written_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
-    folder = began(run, 4, monkeypatch)
-    for torn in ('{"round": 5, "loss": 0.1', '\n{"round": 5}'):
-        with (folder / "rounds.jsonl").open("a") as log:
-            log.write(torn)
-        assert run_state.last_round(folder / "rounds.jsonl")["round"] == 4
+LONG = json.dumps({"round": 5, "rows": "x" * 3 * run_state.PIECE}) + "\n"
 
 
-def test_a_line_longer_than_what_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
-    folder = began(run, 4, monkeypatch)
-    with (folder / "rounds.jsonl").open("a") as log:
-        log.write(json.dumps({"round": 5, "rows": "x" * 3 * run_state.PIECE}) + "\n")
-    assert run_state.last_round(folder / "rounds.jsonl")["round"] == 5
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [('{"round": 5, "loss": 0.1', 4), ('{"round": 5, "loss": 0.1\n{"round": 5}', 4), (LONG, 5)],
+    ids=["being written", "torn, then another", "longer than what is read at first"],
+)
+def test_the_last_line_counts_once_it_is_whole(
+    written: str, number: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = began(run, 4, monkeypatch) / "rounds.jsonl"
+    log.write_text(log.read_text() + written)
+    assert run_state.last_round(log)["round"] == number
 
 
 @pytest.mark.parametrize("content", ["", "\n", "[]\n", '{"a": 1}\n', "x" * 200_000])
@@ -178,15 +180,13 @@ def test_no_round_yet(content: str, tmp_path: Path) -> None:
     assert run_state.last_round(tmp_path / "rounds.jsonl") == {}
 
 
-def test_a_job_in_its_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_job_in_its_first_round(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     began(run, 0, monkeypatch)
     with at_work(run):
         assert status._words(state_of(run, PATHS), "") == "in its first round"
 
 
-def test_a_job_that_has_said_nothing_yet_is_starting_for_a_while() -> None:
-    run = runs()[0]
+def test_a_job_that_has_said_nothing_yet_is_starting_for_a_while(run: Run) -> None:
     log = told(run, "")
     aged(50, log)
     assert state_of(run, PATHS).state == "running"
@@ -194,9 +194,8 @@ def test_a_job_that_has_said_nothing_yet_is_starting_for_a_while() -> None:
     assert state_of(run, PATHS).state == "waiting"
 
 
-def test_a_job_that_writes_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_writes_its_results(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the last round the lock is given back, and the files are written."""
-    run = runs()[0]
     began(run, 10, monkeypatch, age=5)
     assert state_of(run, PATHS).state == "running"
     aged(100, PATHS.run(run.id) / "rounds.jsonl")
@@ -215,8 +214,7 @@ def test_a_job_that_writes_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
         ("round 4/10\nKilled\n", "Killed"),
     ],
 )
-def test_a_run_that_someone_stopped(log: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_run_that_someone_stopped(run: Run, log: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     began(run, 4, monkeypatch, age=90)
     kept(run, 3)
     aged(90, told(run, log))
@@ -228,8 +226,9 @@ def test_a_run_that_someone_stopped(log: str, said: str, monkeypatch: pytest.Mon
     assert status._words(state, "").endswith("; resumes after round 3")
 
 
-def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     began(run, 4, monkeypatch, age=5)
     state = state_of(run, PATHS)
     assert state.state == "stopped"
@@ -239,8 +238,7 @@ def test_a_run_with_fresh_news_and_a_free_lock_may_be_at_work_elsewhere(monkeypa
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100])
-def test_a_checkpoint_that_cannot_be_read(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_checkpoint_that_cannot_be_read(run: Run, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = began(run, 4, monkeypatch, age=90)
     (folder / "checkpoint" / "state.safetensors").write_bytes(content)
     aged(90, folder / "checkpoint" / "state.safetensors")
@@ -259,8 +257,7 @@ def test_a_checkpoint_that_cannot_be_read(content: bytes, monkeypatch: pytest.Mo
         ("bar\rout of memory", "out of memory"),
     ],
 )
-def test_a_run_that_failed(log: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_run_that_failed(run: Run, log: str, last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     began(run, 4, monkeypatch, age=5)
     kept(run, 4)
     told(run, log)
@@ -273,8 +270,7 @@ def test_a_run_that_failed(log: str, last: str, monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_a_run_that_failed_before_it_began() -> None:
-    run = runs()[0]
+def test_a_run_that_failed_before_it_began(run: Run) -> None:
     told(run, "client 'A': has 1 training images, fewer than one batch of 2\n")
     assert state_of(run, PATHS).state == "failed"
 
@@ -287,8 +283,7 @@ def done(run: Run, code: str = "now", **changes: Any) -> None:
     aged(0, folder / "manifest.json")
 
 
-def test_a_run_that_is_done() -> None:
-    run = runs()[0]
+def test_a_run_that_is_done(run: Run) -> None:
     told(run, "an old complaint\n")
     done(run, seconds=75.0, best_round=3, best_value=0.8)
     state = state_of(run, PATHS, "now")
@@ -297,8 +292,7 @@ def test_a_run_that_is_done() -> None:
     assert state_of(run, PATHS, "other").changed
 
 
-def test_a_run_that_is_trained_again_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs()[0]
+def test_a_run_that_is_trained_again_is_not_done(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     began(run, 4, monkeypatch)
     done(run)
     assert state_of(run, PATHS).state == "done"
@@ -306,8 +300,7 @@ def test_a_run_that_is_trained_again_is_not_done(monkeypatch: pytest.MonkeyPatch
         assert state_of(run, PATHS).state == "running"
 
 
-def test_results_that_are_not_whole_are_not_done() -> None:
-    run = runs()[0]
+def test_results_that_are_not_whole_are_not_done(run: Run) -> None:
     done(run)
     (PATHS.run(run.id) / "model.safetensors").unlink()
     assert state_of(run, PATHS).state == "waiting"
@@ -325,13 +318,12 @@ def test_looking_leaves_a_free_lock_free(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_system_without_locks_goes_by_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_goes_by_the_news(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of 40 s: after three of them without a word the run counts as stopped."""
 
     def refuse(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    run = runs()[0]
     folder = began(run, 4, monkeypatch, each=40)
     monkeypatch.setattr(fcntl, "flock", refuse)
     for age, state in ((119, "running"), (121, "stopped")):
@@ -387,10 +379,9 @@ def test_a_line_for_each_run_and_one_for_all(
 
 
 def test_a_lock_that_a_killed_snakemake_left_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Snakemake writes .snakemake/locks/0.input.lock and the like; after kill -9 they stay."""
-    run = runs()[0]
     began(run, 4, monkeypatch, age=500)
     lock = Path(".snakemake/locks/0.input.lock")
     lock.parent.mkdir(parents=True)

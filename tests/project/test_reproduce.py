@@ -99,13 +99,16 @@ LOSSES = LIST["fedbn-digits-small"]["writes"]["fedbn-digits-small/losses.csv"]
 TINY = {"tiny": {"writes": {"tiny/seeds.csv": SEEDS, "tiny/losses.csv": LOSSES, "tiny/trends.csv": "trends.csv"}}}
 
 
-def test_extracts_are_means_of_the_chosen_rows(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """(0.5 + 0.75) / 2 at home, by seed and setting of the run; losses of the averaged model with 371 images alone."""
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for what the list of one invented study writes."""
     monkeypatch.setitem(REPRODUCE["extracts"].__globals__, "LIST", TINY)
-    out = tmp_path / "docs"
-    out.mkdir()
+    (folder := tmp_path / "docs").mkdir()
+    return folder
+
+
+def test_extracts_are_means_of_the_chosen_rows(results: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """(0.5 + 0.75) / 2 at home, by seed and setting of the run; losses of the averaged model with 371 images alone."""
     assert REPRODUCE["write"]("tiny", results, out) == 0
     assert (out / "tiny/seeds.csv").read_text(encoding="utf-8") == (
         "algorithm,bn,images,local_epochs,seed,accuracy\nfedavg,aggregated,74,1,1,0.625\nfedavg,local,371,1,1,0.625\n"
@@ -138,7 +141,7 @@ def test_divergence_is_taken_outside_alone(results: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("harm", ["missing", "changed"])
 def test_nothing_is_written_where_a_table_is_not_as_the_study_left_it(
-    harm: str, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    harm: str, results: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = Paths(results).study("tiny") / "trends.csv"
     checksums.record(table)
@@ -146,9 +149,6 @@ def test_nothing_is_written_where_a_table_is_not_as_the_study_left_it(
         table.unlink()
     else:
         table.write_bytes(b"claim,held\nmu,yes\n")
-    monkeypatch.setitem(REPRODUCE["extracts"].__globals__, "LIST", TINY)
-    out = tmp_path / "docs"
-    out.mkdir()
     assert REPRODUCE["write"]("tiny", results, out) == 2
     assert list(out.iterdir()) == []
     said = capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -398,49 +397,37 @@ def test_settings_that_only_clash_together_are_named_too(tmp_path: Path) -> None
     ]
 
 
-def test_rounds_are_selected_by_the_headline_metric_unless_the_study_says_otherwise() -> None:
-    """A study whose headline is accuracy keeps the ids that it had before this could be chosen."""
-
-    def runs(**changes: object) -> list[Run]:
-        folder = Path(tempfile.mkdtemp())
-        (folder / "images.csv").write_text("path,label,site\n", encoding="utf-8")
-        study_ = SELECTED | changes
-        (folder / "selected.yaml").write_text(yaml.safe_dump(study_, sort_keys=False), encoding="utf-8")
-        return list(study.load(folder / "selected.yaml", "paper").runs.values())
-
-    (plain,) = runs()
-    assert plain.training.select_by == "accuracy"
-    assert "select_by" not in plain.training.identity()
-    (other,) = runs(headline="balanced_accuracy")
-    assert other.training.select_by == other.training.identity()["select_by"] == "balanced_accuracy"
-    assert other.id != plain.id
-    (kept,) = runs(headline="balanced_accuracy", training={"rounds": 3, "select_by": "accuracy"})
-    assert kept.id == plain.id
-    (by_loss,) = runs(runs=[{"algorithm": "fedavg", "training": {"select_by": "loss"}}])
-    assert by_loss.training.select_by == "loss"
-
-
-SELECTED: dict[str, object] = {
-    "title": "How rounds are selected",
-    "dataset": "gaussians",
-    "partition": {"internal": ["1", "2"]},
-    "model": "mlp",
-    "training": {"rounds": 3},
-    "runs": [{"algorithm": "fedavg"}],
-    "inferences": ["source"],
+SELECTED: dict[str, Any] = {
+    **{key: TINY[key] for key in ("title", "model")},
+    **{"dataset": "gaussians", "partition": {"internal": ["1", "2"]}, "training": {"rounds": 3}},
+    **{"runs": [{"algorithm": "fedavg"}], "inferences": ["source"]},
 }
 
 
-def test_the_code_of_a_run_includes_the_metric_that_selects_its_rounds() -> None:
+def selected(folder: Path, **changes: Any) -> Run:
+    """Return the one run of SELECTED with changes."""
+    (run,) = study.load(write(folder, SELECTED | changes), "paper").runs.values()
+    return run
+
+
+def test_rounds_are_selected_by_the_headline_metric_unless_the_study_says_otherwise(tmp_path: Path) -> None:
+    """A study whose headline is accuracy keeps the ids that it had before this could be chosen."""
+    plain = selected(tmp_path)
+    assert plain.training.select_by == "accuracy"
+    assert "select_by" not in plain.training.identity()
+    other = selected(tmp_path, headline="balanced_accuracy")
+    assert other.training.select_by == other.training.identity()["select_by"] == "balanced_accuracy"
+    assert other.id != plain.id
+    kept = selected(tmp_path, headline="balanced_accuracy", training={"rounds": 3, "select_by": "accuracy"})
+    assert kept.id == plain.id
+    by_loss = selected(tmp_path, runs=[{"algorithm": "fedavg", "training": {"select_by": "loss"}}])
+    assert by_loss.training.select_by == "loss"
+
+
+def test_the_code_of_a_run_includes_the_metric_that_selects_its_rounds(tmp_path: Path) -> None:
     """Accuracy and the loss are computed by the engine; any other metric is a plug-in whose formula may change."""
-    folder = Path(tempfile.mkdtemp())
-    names = {}
-    for name in ("accuracy", "loss", "auc"):
-        training = {"rounds": 3, "select_by": name}
-        path = folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(SELECTED | {"training": training}, sort_keys=False), encoding="utf-8")
-        (run,) = study.load(path, "paper").runs.values()
-        names[name] = {plugin.name for plugin in run.plugins}
+    runs = {name: selected(tmp_path, training={"rounds": 3, "select_by": name}) for name in ("accuracy", "loss", "auc")}
+    names = {name: {plugin.name for plugin in run.plugins} for name, run in runs.items()}
     assert names["accuracy"] == names["loss"] == names["auc"] - {"auc"}
     assert "auc" in names["auc"]
 

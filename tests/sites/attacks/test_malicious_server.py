@@ -89,8 +89,16 @@ class Victim:
 
 
 @pytest.fixture(scope="module")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Victim:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Victim:
     return Victim(tmp_path_factory.mktemp("town"))
+
+
+@pytest.fixture
+def victim(served: Victim) -> Victim:
+    """The site, started again with --restart, which has begun its run."""
+    served.reopen()
+    served.begin()
+    return served
 
 
 def whole(message: Message) -> Message:
@@ -120,8 +128,6 @@ HARMLESS = {
 
 
 def test_a_message_that_differs_from_an_honest_one_is_refused_with_a_line(victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     assert isinstance(victim.train(1), Message)
     before, counts = victim.outside(), Counter[str]()
     for kind, name, message in attacks(victim):
@@ -136,16 +142,12 @@ def test_a_message_that_differs_from_an_honest_one_is_refused_with_a_line(victim
 
 @pytest.mark.parametrize("number", [0, -1, 99, 10**9, True, "1", "/../../x", None, 1.0])
 def test_only_rounds_of_the_study_are_trained(number: Any, victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     before = victim.outside()
     assert isinstance(victim.train(number, since=0), Fault)
     assert victim.outside() == before
 
 
 def test_rounds_only_go_up_and_are_answered_no_more_often_than_the_site_has_agreed(victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     assert isinstance(victim.train(1), Message)
     assert isinstance(victim.train(2), Message)
     assert "is at round 2" in str(victim.train(1))
@@ -160,8 +162,6 @@ def test_rounds_only_go_up_and_are_answered_no_more_often_than_the_site_has_agre
 
 
 def test_a_run_begins_anew_only_with_the_sites_consent(victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     assert isinstance(victim.train(1), Message)
     assert isinstance(victim.train(2), Message)
     victim.reopen(restart=False)
@@ -172,8 +172,6 @@ def test_a_run_begins_anew_only_with_the_sites_consent(victim: Victim) -> None:
 
 def test_rows_are_given_once_for_one_network_and_end_the_run(victim: Victim) -> None:
     """A server that could ask for the rows of many networks would draw the images from them, pixel by pixel."""
-    victim.reopen()
-    victim.begin()
     for number in range(1, ROUNDS + 1):
         assert isinstance(victim.train(number), Message)
     first = victim.ask(victim.rows)
@@ -193,16 +191,12 @@ def test_rows_are_given_once_for_one_network_and_end_the_run(victim: Victim) -> 
 
 @pytest.mark.parametrize("number", [0, 1, ROUNDS - 1, ROUNDS + 1])
 def test_rows_are_of_the_last_round(number: int, victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     assert isinstance(victim.train(1), Message)
     asked = victim.rows._replace(about=victim.rows.about | {"round": number})
     assert "this study has 3" in str(victim.ask(asked))
 
 
 def test_rows_of_a_network_that_no_round_has_had_stay_where_the_site_saw_all_rounds(victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     for number in range(1, ROUNDS + 1):
         assert isinstance(victim.train(number), Message)
         asked = whole(victim.honest["evaluate"][0])
@@ -214,8 +208,6 @@ def test_rows_of_a_network_that_no_round_has_had_stay_where_the_site_saw_all_rou
 
 
 def test_the_learning_rate_is_the_sites_own(victim: Victim) -> None:
-    victim.reopen()
-    victim.begin()
     first = whole(victim.honest["train"][0])
     assert "lr" not in first.about
     assert "lr: Extra inputs" in str(victim.ask(first._replace(about=first.about | {"lr": 1e9})))
