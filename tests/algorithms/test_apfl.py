@@ -10,7 +10,7 @@ import torch
 from one_step import one_step
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from toy import TRAVELS, clients, differing, gap, network
+from toy import TRAVELS, clients, differing, gap, network, of_clients, softmax
 
 from fedshift import Federation, UserError
 from fedshift.nn.blend import Blended
@@ -41,10 +41,6 @@ def answer(trained: Federation, site: str, x: Tensor) -> Tensor:
     return out
 
 
-def personal(trained: Federation) -> State:
-    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
-
-
 # ---- by hand
 
 
@@ -70,7 +66,7 @@ def test_rounds_by_hand(adaptive: bool) -> None:
         return x @ net[0].T @ net[1].T
 
     def error(z: Any, y: Any) -> Any:
-        return (np.exp(z) / np.exp(z).sum(1, keepdims=True) - np.eye(3)[y]) / len(y)
+        return (softmax(z) - np.eye(3)[y]) / len(y)
 
     def gradients(net: list[Any], x: Any, e: Any) -> list[Any]:
         return [net[1].T @ e.T @ x, e.T @ (x @ net[0].T)]
@@ -118,8 +114,8 @@ def test_with_alpha_1_it_is_local_and_with_alpha_0_fedavg(bn: str) -> None:
     settings: Any = {"bn": bn, "clip_norm": 1.0}
     ones, zeros, half = (federation(apfl(alpha), **settings).run() for alpha in (1, 0, 0.5))
     alone, together = federation("local", clip_norm=1.0).run(), federation("fedavg", **settings).run()
-    assert gap(personal(ones), personal(alone)) < 1e-12
-    assert gap(personal(half), personal(alone)) > 1e-3
+    assert gap(of_clients(ones), of_clients(alone)) < 1e-12
+    assert gap(of_clients(half), of_clients(alone)) > 1e-3
     x = clients(seed=2)["a"][0]
     for site in clients():
         of_fedavg, of_local = (answer(trained, site, x) for trained in (together, alone))
@@ -136,10 +132,10 @@ def test_with_alpha_1_it_is_local_and_with_alpha_0_fedavg(bn: str) -> None:
 def test_both_networks_see_the_draws_of_an_add_on(addon: str) -> None:
     """Images are mixed in the same way for both, otherwise alpha 1 would not be `local` and the mixture no model's."""
     one, alone = (federation(algorithm, addon=addon).run(2) for algorithm in (apfl(1), "local"))
-    assert gap(personal(one), personal(alone)) < 1e-12
+    assert gap(of_clients(one), of_clients(alone)) < 1e-12
     together, half = (federation(algorithm, addon=addon).run(2) for algorithm in ("fedavg", apfl(0.5)))
     assert differing({"x": half.server.shared}, {"x": together.server.shared}) == []
-    assert gap(personal(half), personal(alone)) > 1e-3
+    assert gap(of_clients(half), of_clients(alone)) > 1e-3
 
 
 def test_what_is_sent_and_kept() -> None:

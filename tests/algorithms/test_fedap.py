@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import clients, differing, gap, network
+from toy import clients, differing, gap, network, of_clients, softmax
 
 from fedshift import Federation
 from fedshift.algorithms.fedap import distances, mixing
@@ -21,10 +21,6 @@ def federation(algorithm: Any, norm: str = "batch norm", **training: Any) -> Fed
     settings = {**BASE, "select": "last", **training}
     bn = "local" if algorithm == "fedavg" else None
     return Federation(network(norm), clients(), algorithm=algorithm, bn=bn, training=settings)
-
-
-def states(trained: Federation) -> State:
-    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
 
 
 def fedap(lam: float) -> dict[str, Any]:
@@ -78,7 +74,7 @@ def test_rounds_by_hand() -> None:
                 u = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
                 h = gamma * u + beta
                 z = h[:, None] * theta[:2] + theta[2:]
-                error = (np.exp(z) / np.exp(z).sum(1, keepdims=True) - np.eye(2)[y]) / len(y)
+                error = (softmax(z) - np.eye(2)[y]) / len(y)
                 d = error @ theta[:2]
                 step = np.concatenate([h @ error, error.sum(0)])
                 gamma, beta, theta = gamma - rate * d @ u, beta - rate * d.sum(), theta - rate * step
@@ -102,12 +98,12 @@ def test_rounds_by_hand() -> None:
 def test_equal_distances_and_equal_parts_are_fedbn() -> None:
     """A network without batch norm has no distances, so that all clients are alike."""
     for norm, same in (("no norm", True), ("batch norm", False)):
-        apart = gap(states(federation(fedap(1 / 3), norm).run()), states(federation("fedavg", norm).run()))
+        apart = gap(of_clients(federation(fedap(1 / 3), norm).run()), of_clients(federation("fedavg", norm).run()))
         assert apart < 1e-12 if same else apart > 1e-4
 
 
 def test_clients_that_keep_their_own_part_alone_are_local() -> None:
-    ours, alone, mixture = (states(federation(a).run()) for a in (fedap(1.0), "local", fedap(0.5)))
+    ours, alone, mixture = (of_clients(federation(a).run()) for a in (fedap(1.0), "local", fedap(0.5)))
     assert gap(ours, alone) < 1e-12
     assert gap(mixture, alone) > 1e-3
 
@@ -145,7 +141,7 @@ def test_the_selected_round_keeps_each_clients_mixture() -> None:
     best = trained.result().round
     assert best < 6, "otherwise the last round would do"
     then = Federation(network(), clients(), training={**settings, "select": "last"}, **options).run(best)
-    assert differing(states(trained), states(then)) == []
-    assert gap(states(trained), states(then.run())) > 1e-3
+    assert differing(of_clients(trained), of_clients(then)) == []
+    assert gap(of_clients(trained), of_clients(then.run())) > 1e-3
     weights = [trained.client_state(name)["9.weight"] for name in "ab"]
     assert gap({"": weights[0]}, {"": weights[1]}) > 1e-3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import CLASSES, clients, differing, gap, network
+from toy import CLASSES, clients, differing, gap, network, softmax
 
 from fedshift import Federation
 from fedshift.algorithms import Algorithm
@@ -28,10 +28,6 @@ def federation(algorithm: Any, data: Any = None, **training: Any) -> Federation:
 def balanced() -> dict[str, Any]:
     """The clients' images, with as many labels of each class."""
     return {name: (x[:9], torch.arange(9) % CLASSES) for name, (x, _) in clients().items()}
-
-
-def softmax(z: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(z) / np.exp(z).sum(1, keepdims=True))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])

@@ -16,7 +16,7 @@ import pytest
 import torch
 from rotation import of_day
 from torch import Tensor, nn
-from toy import SIZES, TRAVELS, Noted, clients, differing, gap, kinds, network
+from toy import SIZES, TRAVELS, Noted, clients, differing, gap, kinds, network, states
 
 from fedshift import Federation, Training
 from fedshift.algorithms import Local
@@ -87,14 +87,6 @@ def federation(algorithm: Any = "fedavg", /, model: Any = None, data: Any = None
         settings["local_epochs"] = 1
     training = {**BASE, **settings}
     return Federation(model or network(), data or clients(), algorithm=algorithm, training=training, **options)
-
-
-def states(trained: Federation) -> State:
-    """All tensors of the global network and of every client's, by name."""
-    out = {f"global/{k}": v for k, v in trained.global_state().items()}
-    for client in trained.clients:
-        out |= {f"{client.name}/{k}": v for k, v in trained.client_state(client.name).items()}
-    return out
 
 
 def after(algorithm: Any = "fedavg", /, **settings: Any) -> State:

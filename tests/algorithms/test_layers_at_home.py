@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import TRAVELS, clients, differing, gap, kinds, network
+from toy import TRAVELS, clients, differing, gap, kinds, network, of_clients, softmax
 
 from fedshift import Federation, UserError
 from fedshift.algorithms import Algorithm, Local, Phase
@@ -28,13 +28,8 @@ def federation(algorithm: Any, model: nn.Module | None = None, data: Any = None,
     return Federation(model or network(), data or clients(), algorithm=algorithm, bn=bn, training=training)
 
 
-def states(trained: Federation) -> State:
-    """All tensors of every client's network, by name."""
-    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
-
-
 def after(*arguments: Any, **options: Any) -> State:
-    return states(federation(*arguments, **options).run())
+    return of_clients(federation(*arguments, **options).run())
 
 
 def with_fixed_head() -> nn.Module:
@@ -90,8 +85,7 @@ Pair = dict[str, np.ndarray]
 
 def gradients(theta: Pair, x: np.ndarray, y: np.ndarray) -> Pair:
     z = x @ theta["U"].T @ theta["V"].T
-    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    error = (p - np.eye(3)[y]) / len(y)
+    error = (softmax(z) - np.eye(3)[y]) / len(y)
     return {"U": (error @ theta["V"]).T @ x, "V": error.T @ (x @ theta["U"].T)}
 
 

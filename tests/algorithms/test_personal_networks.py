@@ -10,7 +10,7 @@ import torch
 from one_step import one_step
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from toy import TRAVELS, clients, differing, gap, network
+from toy import TRAVELS, clients, differing, gap, network, of_clients, softmax
 
 from fedshift import Federation
 
@@ -21,11 +21,6 @@ State = dict[str, Tensor]
 def federation(algorithm: Any, bn: str | None = None, model: nn.Module | None = None, **training: Any) -> Federation:
     settings = {**BASE, "select": "last", **training}
     return Federation(model or network(dropout=0.2), clients(), algorithm=algorithm, bn=bn, training=settings)
-
-
-def states(trained: Federation) -> State:
-    """All tensors of the networks that clients are scored with, by name."""
-    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
 
 
 def ditto(lam: float) -> dict[str, Any]:
@@ -52,8 +47,7 @@ def test_rounds_of_ditto_by_hand() -> None:
     model.load_state_dict({"weight": torch.from_numpy(x.copy())})
 
     def gradient(w: np.ndarray, images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        p = np.exp(images @ w.T) / np.exp(images @ w.T).sum(1, keepdims=True)
-        return np.asarray((p - np.eye(3)[labels]).T @ images / len(labels))
+        return np.asarray((softmax(images @ w.T) - np.eye(3)[labels]).T @ images / len(labels))
 
     personal = dict.fromkeys(data, x)
     for _ in range(3):
@@ -82,8 +76,8 @@ def test_ditto_without_its_pull_is_local_and_its_global_model_is_fedavgs(bn: str
         federation(algorithm, bn, clip_norm=1.0).run()
         for algorithm, bn in ((ditto(0), bn), (ditto(1), bn), ("local", None), ("fedavg", bn))
     )
-    assert gap(states(free), states(alone)) < 1e-12
-    assert gap(states(pulled), states(alone)) > 1e-3
+    assert gap(of_clients(free), of_clients(alone)) < 1e-12
+    assert gap(of_clients(pulled), of_clients(alone)) > 1e-3
     for ours in (free, pulled):
         assert differing({"x": ours.server.shared}, {"x": together.server.shared}) == []
         own = ({c.name: c.own for c in trained.clients} for trained in (ours, together))
@@ -105,9 +99,9 @@ def test_the_selected_round_keeps_its_personal_networks() -> None:
     best = trained.result().round
     assert best < 6, "otherwise the last round would do"
     then = Federation(network(), data, training={**settings, "select": "last"}, **options).run(best)
-    assert differing(states(trained), states(then)) == []
+    assert differing(of_clients(trained), of_clients(then)) == []
     assert differing(trained.global_state(), then.global_state()) == []
-    assert gap(states(trained), states(then.run())) > 1e-3
+    assert gap(of_clients(trained), of_clients(then.run())) > 1e-3
 
     logged = {row["site"]: row["loss"] for row in trained.history if (row["split"], row["round"]) == ("val", best)}
     model = network().eval()

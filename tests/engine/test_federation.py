@@ -16,7 +16,7 @@ import squares
 import torch
 import toy
 from torch import Tensor, nn
-from toy import SIZES, TRAVELS, Noted, clients, differing, gap, network
+from toy import SIZES, TRAVELS, Noted, clients, differing, gap, network, states
 
 from fedshift import Federation, Training, UserError
 from fedshift.algorithms import Algorithm, Local
@@ -85,14 +85,6 @@ def convolution_of(seed: int) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return convolution()
-
-
-def states(trained: Federation) -> dict[str, Tensor]:
-    """All tensors of the result, by name."""
-    out = {f"global/{k}": v for k, v in trained.global_state().items()}
-    for client in trained.clients:
-        out |= {f"{client.name}/{k}": v for k, v in trained.client_state(client.name).items()}
-    return out
 
 
 # ---- against plain PyTorch

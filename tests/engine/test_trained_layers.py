@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from toy import CLASSES, clients, differing, kinds, network
+from torch import nn
+from toy import CLASSES, clients, differing, kinds, network, of_clients, softmax
 
 from fedshift import Federation, Training, UserError
 from fedshift.core.registry import build, discover
@@ -30,10 +30,6 @@ STEPS = {"a": 3, "b": 6, "c": 2}
 def federation(train: Any, algorithm: Any = "fedavg", bn: str | None = None, **settings: Any) -> Federation:
     training = {**TRAINING, "train": train, **settings}
     return Federation(network(), clients(), algorithm=algorithm, bn=bn, training=training)
-
-
-def states(trained: Federation) -> dict[str, Tensor]:
-    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
 
 
 def floats(names: set[str]) -> int:
@@ -77,7 +73,7 @@ def test_what_rests_keeps_its_bits_and_does_not_travel(
 
 def test_all_is_as_without_the_setting() -> None:
     one, two = (Federation(network(), clients(), training={**TRAINING, **t}).run() for t in ({}, {"train": "all"}))
-    assert differing(states(one), states(two)) == []
+    assert differing(of_clients(one), of_clients(two)) == []
 
 
 @pytest.mark.parametrize("train", ["head", BOTH])
@@ -113,17 +109,12 @@ def test_those_that_refuse_a_linear_probe() -> None:
 
 def test_a_local_policy_has_no_effect_on_a_linear_probe(capsys: pytest.CaptureFixture[str]) -> None:
     one, two = federation("head", bn="aggregated").run(), federation("head", bn="local").run()
-    assert differing(states(one), states(two)) == []
+    assert differing(of_clients(one), of_clients(two)) == []
     assert one.ledger() == two.ledger()
     assert "bn: 'local' has no effect, since all norms rest with training.train: head" in capsys.readouterr().err
 
 
 # ---- a linear probe in NumPy
-
-
-def softmax(z: np.ndarray) -> np.ndarray:
-    powers = np.exp(z - z.max(1, keepdims=True))
-    return powers / powers.sum(1, keepdims=True)
 
 
 def test_a_linear_probe_is_logistic_regression_on_frozen_features() -> None:

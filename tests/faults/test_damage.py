@@ -243,6 +243,7 @@ def first_row(column: str, factor: float) -> Callable[[Path], None]:
         ("runs/*/predictions-*.parquet", first_row("label", 1), "a label is another than in the samples"),
         ("studies/*/scores.csv", first_row("value", 0.5), "does not follow from the predictions"),
     ],
+    ids=["torn patient", "flipped label", "better score"],
 )
 def test_verify_deep_finds_what_was_changed_and_recorded_anew(
     finished: damage.Finished, pattern: str, change: Callable[[Path], None], said: str

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedshift import Federation
 from fedshift.contract.fixtures import (
     BATCH_NORMS,
     CLASSES,
@@ -39,6 +40,9 @@ __all__ = [
     "gap",
     "kinds",
     "network",
+    "of_clients",
+    "softmax",
+    "states",
 ]
 TRAVELS = {
     "aggregated": ("affine", "weights", "statistics"),
@@ -77,3 +81,19 @@ def gap(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> float:
     """The largest difference between equally named tensors, relative to the larger of 1 and their size."""
     assert one.keys() == two.keys()
     return max(float(((one[k] - two[k]).abs() / two[k].abs().clamp(min=1)).max()) for k in one)
+
+
+def of_clients(trained: Federation) -> dict[str, Tensor]:
+    """Return all tensors of the networks that clients are scored with, by name."""
+    return {f"{c.name}/{k}": v for c in trained.clients for k, v in trained.client_state(c.name).items()}
+
+
+def states(trained: Federation) -> dict[str, Tensor]:
+    """Return all tensors of the global network and of every client's, by name."""
+    return {f"global/{k}": v for k, v in trained.global_state().items()} | of_clients(trained)
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    """Return the probabilities of logits (n, classes)."""
+    powers = np.exp(z - z.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
