@@ -141,9 +141,7 @@ def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
     if fit is None:
         return _unknown(people)
     n, number = fit.influence.shape
-    factor = np.nan
-    if n > number:
-        factor = (n - 1) / (n - number)
+    factor = (n - 1) / (n - number) if n > number else np.nan
     return estimates.single(fit.coefficients[k], np.sqrt(factor) * fit.influence[:, k], *people)
 
 
@@ -226,9 +224,7 @@ class Point(NamedTuple):
             return estimates.NO_INTERVAL
         if self.patients == self.n:
             return wilson_interval(share, self.n)
-        worth = float(self.patients)
-        if variance > 0:
-            worth = share * (1 - share) / variance
+        worth = share * (1 - share) / variance if variance > 0 else float(self.patients)
         return wilson_interval(share, min(self.n, worth))
 
 

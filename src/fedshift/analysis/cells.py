@@ -107,9 +107,7 @@ class Finder:
         networks = []
         for client in condition.partition.internal:
             networks += self._inferences(condition, {**wanted, "inference": {**named, "client": client}}, predicted)
-        if len(networks) < len(condition.partition.internal):
-            return []
-        return [tuple(networks)]
+        return [] if len(networks) < len(condition.partition.internal) else [tuple(networks)]
 
     def _inferences(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[str]:
         """Return the ids of a condition's inferences that a selector means, the plain source where it names none.

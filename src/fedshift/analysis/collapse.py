@@ -66,9 +66,7 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
     sums = counts.cumsum(0)
     windows = sums[WINDOW:] - sums[:-WINDOW]
     ends = np.flatnonzero(windows.max(1) > CERTAIN * windows.sum(1))
-    if len(ends):
-        return float(ends[0] + WINDOW)
-    return math.nan
+    return float(ends[0] + WINDOW) if len(ends) else math.nan
 
 
 def table(names: Names, predicted: Predictions) -> pd.DataFrame:
@@ -97,9 +95,7 @@ def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> It
     plan = predicted.plan
     baseline = effects.plain(plan)
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
-    source = None
-    if baseline:
-        source = tables.pop(baseline, None)
+    source = tables.pop(baseline, None) if baseline else None
     if not tables:
         return
     stored = pd.Index(predicted.partition(run.partition_id)["sample"].astype(str))

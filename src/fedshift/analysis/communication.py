@@ -217,9 +217,7 @@ def _total(entries: list[_Entry], statistics: bool) -> Table:
             )
         )
     header = ("Condition", "Rounds", "Messages", "% extra messages", "% extra", "GB", "Gbit", "GB, unicast")
-    counted = ", without the model's running statistics"
-    if statistics:
-        counted = ""
+    counted = "" if statistics else ", without the model's running statistics"
     caption = (
         f"All rounds{counted}, with broadcast except in the column GB, unicast. Extra is what the algorithm sends in "
         "addition to the model, in percent of all traffic. GB is 2^30 bytes, Gbit 2^30 bits"

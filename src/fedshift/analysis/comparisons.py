@@ -214,9 +214,7 @@ class _Maker:
         """Return the difference at one site; without any training where either has no score there."""
         left = self.study.level(place.first, self.role, first.inference, self.metric.name, place.site)
         right = self.study.level(place.second, self.role, second.inference, self.metric.name, place.site)
-        if left is None or right is None:
-            return estimates.NOTHING
-        return estimates.minus(left, right)
+        return estimates.NOTHING if left is None or right is None else estimates.minus(left, right)
 
     def _row(self, exact: Estimate, first: Entry, second: Entry, place: _Place) -> dict[str, Any]:
         """Return the row of a difference at one site, or of the mean over sites."""

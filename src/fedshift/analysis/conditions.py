@@ -85,16 +85,12 @@ class Condition:
         """The name for people, without the partition: `FedAvg, aggregated BN`."""
         run = self.run
         name = self.algorithm.replace(run.algorithm.name, run.algorithm.display_name, 1)
-        addon = ""
-        if run.addon:
-            addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}"
+        addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}" if run.addon else ""
         return f"{name}{addon}, {self.bn.replace('_', ' ')} BN"
 
     def full_title(self, several: bool) -> str:
         """Return the title, with the partition where the study has several."""
-        if several:
-            return f"{self.title}, held out {self.held_out}"
-        return self.title
+        return f"{self.title}, held out {self.held_out}" if several else self.title
 
     @property
     def tests_inside(self) -> bool:
@@ -174,9 +170,7 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     for id_, columns in words.items():
         alike.setdefault(columns, []).append(id_)
     for group in alike.values():
-        settings = {}
-        if len(group) > 1:
-            settings = {id_: _settings(runs[id_]) for id_ in group}
+        settings = {id_: _settings(runs[id_]) for id_ in group} if len(group) > 1 else {}
         names = distinguishing_settings(list(settings.values()))
         for id_, values in settings.items():
             present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}

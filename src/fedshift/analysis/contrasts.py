@@ -197,9 +197,7 @@ def ranking(findings: Findings) -> Ranking:
     members = max(groups, key=len, default=[])
     names = tuple(one.condition.title if findings.averaged else findings.full(one.condition) for one in members)
     values = np.array([_values(findings, one, members[0], role) for one in members]).T
-    sites = 0
-    if members:
-        sites = len(values)
+    sites = len(values) if members else 0
     empty = Ranking(names, role, sites)
     if len(members) < CONDITIONS:
         return empty._replace(why_not=f"it needs {CONDITIONS} conditions that are tested at the same sites")

@@ -69,9 +69,7 @@ def of_folder(folder: Path) -> Side:
     runs: dict[Run, dict[str, str] | None] = {}
     for run, seed, *words in rows:
         spec = RunFiles(folder.parent.parent / "runs" / run).spec
-        settings = None
-        if spec.exists():
-            settings = _settings(read_json(spec))
+        settings = _settings(read_json(spec)) if spec.exists() else None
         runs[_label(**dict(zip(CONDITION, words, strict=True))), int(seed)] = settings
     return Side(str(folder), runs, _scores(table))
 
@@ -101,9 +99,7 @@ def _scores(table: pd.DataFrame) -> pd.Series:
 def _inference(inference: str, **options: Any) -> str:
     """Return an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`."""
     settings = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
-    if settings:
-        return f"{inference} ({', '.join(settings)})"
-    return inference
+    return f"{inference} ({', '.join(settings)})" if settings else inference
 
 
 def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]:
@@ -203,12 +199,8 @@ def _place(key: tuple[Any, ...]) -> str:
 
 
 def _number(x: float) -> str:
-    if pd.isna(x):
-        return "not defined"
-    return f"{x:.6g}"
+    return "not defined" if pd.isna(x) else f"{x:.6g}"
 
 
 def _change(old: float, new: float) -> str:
-    if pd.isna(old) or pd.isna(new):
-        return ""
-    return f" ({new - old:+.3g})"
+    return "" if pd.isna(old) or pd.isna(new) else f" ({new - old:+.3g})"

@@ -84,9 +84,7 @@ def reported(plan: Plan, condition: Condition) -> str:
     """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
     unlabelled = [k for k in condition.inferences if not plan.inferences[k].uses_labels]
     baseline = plain(plan)
-    if baseline in unlabelled:
-        return baseline
-    return (unlabelled or condition.inferences)[0]
+    return baseline if baseline in unlabelled else (unlabelled or condition.inferences)[0]
 
 
 def compared(plan: Plan, condition: Condition) -> str | None:
@@ -263,9 +261,7 @@ class Estimates:
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
         """Return the mean over the sites of a role, or the value at one site; None where there is none."""
-        found = self.sites
-        if site == ALL:
-            found = self.levels
+        found = self.levels if site == ALL else self.sites
         return found.get((id_, role, site, inference, metric))
 
     def gap(self, id_: str, inference: str, metric: str) -> Estimate | None:
@@ -308,9 +304,7 @@ class Estimates:
 
 
 def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | None:
-    if left is None or right is None:
-        return None
-    return estimates.minus(left, right)
+    return None if left is None or right is None else estimates.minus(left, right)
 
 
 def at_site(study: Estimates, level: Level) -> dict[str, Any]:

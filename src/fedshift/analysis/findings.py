@@ -108,9 +108,7 @@ class Findings:
 
         With `across` it is the mean over the partitions of the condition's family.
         """
-        id_ = condition.id
-        if across:
-            id_ = condition.family
+        id_ = condition.family if across else condition.id
         return self.numbers.find(quantity, metric or self.headline.name, id_, key, role, site)
 
     def above_guess(self, condition: Condition, key: str) -> Value:
@@ -261,9 +259,7 @@ class Findings:
         """Return the external site with the worst headline value, or None if no value is known."""
         values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
         defined = {site: value for site, value in values.items() if not math.isnan(value)}
-        worse = max
-        if self.headline.higher_is_better:
-            worse = min
+        worse = min if self.headline.higher_is_better else max
         return worse(defined, key=defined.__getitem__, default=None)
 
     def name(self, key: str) -> str:
@@ -276,6 +272,4 @@ class Findings:
         settings = [f"{k} {v}" for k, v in single.items() if len({str(s[k]) for s in specs}) > 1]
         if inference.uses_labels:
             settings.append(f"{LABELS}: {inference.labels_used}")
-        if settings:
-            return f"{name} ({', '.join(settings)})"
-        return name
+        return f"{name} ({', '.join(settings)})" if settings else name

@@ -65,9 +65,7 @@ class Side(NamedTuple):
 
         levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
         measured = [level for level in levels if level is not None and not math.isnan(level.mean)]
-        if len(measured) < len(levels):
-            return None
-        return estimates.mean(measured)
+        return None if len(measured) < len(levels) else estimates.mean(measured)
 
 
 def require(plan: Plan) -> None:

@@ -63,9 +63,7 @@ def friedman(values: np.ndarray) -> Ranked:
     ranks = rankdata(-values, axis=1).mean(0)
     chi2, chi2_p = friedmanchisquare(*values.T)
     denominator = sites * (methods - 1) - chi2
-    ratio = np.inf
-    if denominator > 1e-12:
-        ratio = (sites - 1) * chi2 / denominator
+    ratio = (sites - 1) * chi2 / denominator if denominator > 1e-12 else np.inf
     p = fdtrc(methods - 1, (methods - 1) * (sites - 1), ratio)
     return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
 

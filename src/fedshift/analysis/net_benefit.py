@@ -70,9 +70,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             rows += _rows(predicted, condition, key, patients)
-    if rows:
-        return names.described(pd.DataFrame(rows))[COLUMNS]
-    return pd.DataFrame(columns=COLUMNS)
+    return names.described(pd.DataFrame(rows))[COLUMNS] if rows else pd.DataFrame(columns=COLUMNS)
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:

@@ -76,9 +76,7 @@ def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> 
 
 def _specificity(c: Candidates, level: float) -> float:
     reached = (c.negatives - c.fp) / c.negatives >= level
-    if reached.any():
-        return float(c.threshold[reached][0])
-    return float("inf")
+    return float(c.threshold[reached][0]) if reached.any() else float("inf")
 
 
 def _sensitivity(c: Candidates, level: float) -> float:
@@ -208,9 +206,7 @@ def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None)
 
 def positive_class(study: Study) -> int:
     """Return the number of the positive class of a study with two classes."""
-    if study.positive is not None:
-        return study.dataset.classes.index(study.positive)
-    return 1
+    return study.dataset.classes.index(study.positive) if study.positive is not None else 1
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
@@ -277,9 +273,7 @@ def _predictive(rate: float, other: float, share: float) -> float:
     """Return the share of right calls among those of a class, given the rates of both classes and its share."""
     right = rate * share
     wrong = (1 - other) * (1 - share)
-    if right + wrong > 0:
-        return right / (right + wrong)
-    return NAN
+    return right / (right + wrong) if right + wrong > 0 else NAN
 
 
 Points = dict[tuple[str, str, str, str], Point]

@@ -349,9 +349,7 @@ def _asked(found: Design, unit: str) -> str:
     """Return how far what the study asks is within reach, and the patients that it would take."""
     size = _points(found.size, found.metric)
     often = found.within()
-    subject = f"a loss of {size} is seen"
-    if found.declared:
-        subject = f'"holds up" (a loss under {size}) is said'
+    subject = f'"holds up" (a loss under {size}) is said' if found.declared else f"a loss of {size} is seen"
     said = f"{subject} in {100 * often:.0f} of 100 studies that {'lose nothing' if found.declared else 'have it'}"
     if often >= OFTEN:
         return f"{said}: within reach"

@@ -166,9 +166,7 @@ def _traffic(words: Words, values: Values, target: Target) -> float:
     # The ledger has traffic of an iteration for every condition; its share is what papers print.
     sent = values.ledger(target.cell, SENT, statistics)
     base = values.ledger(target.reference, SENT, statistics)
-    if not base:
-        return math.nan
-    return 100 * (sent / base - 1)
+    return 100 * (sent / base - 1) if base else math.nan
 
 
 def published(words: Words) -> pd.DataFrame:

@@ -54,9 +54,7 @@ def table(findings: Findings, predicted: Predictions) -> pd.DataFrame:
     rows = []
     if findings.plan.study.two_classes:
         rows = [row for condition in findings.conditions for row in _rows(findings, condition, predicted)]
-    if rows:
-        return pd.concat(rows, ignore_index=True)
-    return pd.DataFrame(columns=COLUMNS)
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=COLUMNS)
 
 
 def _rows(findings: Findings, condition: Condition, predicted: Predictions) -> Iterator[pd.DataFrame]:

@@ -179,9 +179,7 @@ class StudyResults:
                 parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
         columns = ["round", "site", "split", "loss", "accuracy"]
         columns += ["run", "seed", "condition_id", "condition", "held_out"]
-        if parts:
-            return pd.concat(parts, ignore_index=True)
-        return pd.DataFrame(columns=columns)
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
     @functools.cached_property
     def for_figures(self) -> Results:
@@ -239,16 +237,12 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     Facts that only preparation knows, such as checksums, are empty before it.
     """
     path = paths.data_files(data.id).card
-    prepared = {}
-    if path.exists():
-        prepared = read_card(path)
+    prepared = read_card(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    if path.exists():
-        return read_manifest(path)
-    return {}
+    return read_manifest(path) if path.exists() else {}
 
 
 def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -56,9 +56,7 @@ class EqualRounds:
 
     def floats(self, *, broadcast: bool, statistics: bool = True) -> int:
         """Return the floats of a round, all clients together. With `broadcast`, what the server sends counts once."""
-        left_out = self.statistics
-        if statistics:
-            left_out = 0
+        left_out = 0 if statistics else self.statistics
         return self._of_all(left_out, broadcast)
 
     def extra_floats(self, *, broadcast: bool) -> int:

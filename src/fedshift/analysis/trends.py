@@ -71,9 +71,7 @@ class TrendResult:
     def error(self) -> float:
         """The standard error of the mean over seeds; NaN with one."""
         seeds = self.differences.mean(axis=0)
-        if len(seeds) == 1:
-            return NAN
-        return float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
+        return NAN if len(seeds) == 1 else float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
 
     def above(self, difference: Any) -> Any:
         """Return whether a difference is as claimed: above 0, or at least `by`; or at most `within` either way."""
@@ -92,9 +90,7 @@ class TrendResult:
     @property
     def noisy(self) -> bool:
         """True where the mean lies no further from the claim than half of its 95% interval over seeds."""
-        distance = self.mean - self.by
-        if self.within is not None:
-            distance = abs(self.mean) - self.within
+        distance = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
         return abs(distance) < quantile(self.differences.shape[1]) * self.error
 
     def at(self, places: Iterable[int]) -> float:
@@ -142,9 +138,7 @@ class Chance:
         """
         if trend.of == "traffic":
             return False
-        metric = trend.of
-        if trend.of in RECORDED:
-            metric = self.plan.study.headline
+        metric = self.plan.study.headline if trend.of in RECORDED else trend.of
         sides: dict[int, list[Cell]] = defaultdict(list)
         for pair in matched:
             for n, cell in enumerate((*pair.better, *pair.than)):
@@ -181,9 +175,7 @@ def _at_most_noise(levels: np.ndarray) -> bool:
     """Return whether values over seeds (seeds,) are not surely above 0; False for unknown ones."""
     if not len(levels) or np.isnan(levels).any():
         return False
-    error = 0.0
-    if len(levels) > 1:
-        error = float(levels.std(ddof=1) / math.sqrt(len(levels)))
+    error = float(levels.std(ddof=1) / math.sqrt(len(levels))) if len(levels) > 1 else 0.0
     return bool(levels.mean() <= quantile(len(levels)) * error)
 
 
@@ -211,9 +203,7 @@ def _row(
     wanted = trend.at_least
     if wanted == "all":
         wanted = len(outcome.sites)
-    held = bool(outcome.above(outcome.mean))
-    if wanted:
-        held = outcome.sites_for >= wanted
+    held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
     verdict = "yes" if held else "no"
     doubt = _doubt(outcome, lost)
     if chance.reigns(matched, trend):
@@ -323,9 +313,7 @@ def _paper(
         better, than = ([printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than))
         if not any(map(math.isnan, [*better, *than])):
             rows[place] = [measure.gain(measure.best(better), measure.best(than))]
-    if not rows:
-        return None
-    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure))
+    return TrendResult(np.array([*rows.values()]), tuple(rows), *_bounds(trend, measure)) if rows else None
 
 
 def _names(trend: Trend, measure: Measure) -> str:
@@ -387,6 +375,4 @@ def _setting(value: Any) -> str:
     if not isinstance(value, dict) or "name" not in value:
         return json.dumps(value)
     settings = ", ".join(f"{key} {setting}" for key, setting in value.items() if key != "name")
-    if not settings:
-        return str(value["name"])
-    return f"{value['name']} ({settings})"
+    return f"{value['name']} ({settings})" if settings else str(value["name"])

@@ -184,9 +184,7 @@ def _escape(text: str, special: dict[str, str]) -> str:
 
 def _inert(cell: str) -> str:
     cell = cell.replace("\N{NO-BREAK SPACE}", " ")
-    if cell[:1] == "+" and cell[1:2].isdigit():
-        return cell[1:]
-    return inert(cell)
+    return cell[1:] if cell[:1] == "+" and cell[1:2].isdigit() else inert(cell)
 
 
 def save(files: StudyFiles, name: str, table: Table) -> None:

@@ -213,9 +213,7 @@ def _recovery(findings: Findings, condition: Condition, across: bool) -> Recover
     if findings.baseline not in condition.inferences or key is None:
         return None
     gain = findings.gain(condition, key, "external", across=across)
-    if not gain.known:
-        return None
-    return {1: Recovery.RECOVERS, 0: Recovery.IN_DOUBT, -1: Recovery.WORSENS}[gain.sign]
+    return {1: Recovery.RECOVERS, 0: Recovery.IN_DOUBT, -1: Recovery.WORSENS}[gain.sign] if gain.known else None
 
 
 def needs(value: Value) -> tuple[str, ...]:
@@ -223,9 +221,7 @@ def needs(value: Value) -> tuple[str, ...]:
 
     Trainings are always among it where there are fewer than FEW.
     """
-    trainings = math.nan
-    if value.seeds > 1:
-        trainings = value.std / math.sqrt(value.seeds)
+    trainings = value.std / math.sqrt(value.seeds) if value.seeds > 1 else math.nan
     # The width of a normal 95% interval in standard errors, 2 * 1.96.
     patients = (value.high_patients - value.low_patients) / 3.92
     if not trainings >= patients:  # also where there is one training

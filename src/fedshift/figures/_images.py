@@ -73,9 +73,7 @@ def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], colu
     tiles = [tile for _, row in rows for tile in row]
     pngs = dict(zip(map(id, tiles), light([tile.image for tile in tiles]), strict=True))
     most = max((len(row) for _, row in rows), default=1) or 1
-    width: float = _WIDTH
-    if columns == 1 and most <= _FEW:
-        width = _WIDTH / 2
+    width: float = _WIDTH / 2 if columns == 1 and most <= _FEW else _WIDTH
     side = (width / columns - 12) / most - _GAP
     body = [key] if key else []
     top = float(_HEADING * len(body))

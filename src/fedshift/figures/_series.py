@@ -48,9 +48,7 @@ def by_partition(table: pd.DataFrame) -> pd.DataFrame:
 def apart(scores: pd.DataFrame) -> pd.DataFrame:
     """Return scores by partition, except where each external site is held out by one partition alone."""
     outside = scores[scores["role"] == "external"].groupby("site")["held_out"].nunique()
-    if len(outside) and outside.max() == 1:
-        return scores
-    return by_partition(scores)
+    return scores if len(outside) and outside.max() == 1 else by_partition(scores)
 
 
 def axis(results: Results) -> str:
@@ -156,9 +154,7 @@ def by_line(rounds: pd.DataFrame) -> pd.DataFrame:
     if rounds.empty:
         return rounds
     clients = rounds[rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
-    if clients.duplicated().any():
-        return by_partition(rounds)
-    return rounds
+    return by_partition(rounds) if clients.duplicated().any() else rounds
 
 
 def exchanged(rounds: pd.DataFrame) -> pd.Series:

@@ -33,9 +33,7 @@ class Divergence(Figure):
         means = outside.groupby("shown", sort=False)["a_distance"].mean()
         words = "; ".join(f"{value:.2f} with {name}" for name, value in means.items())
         home = table.loc[table["role"] == "internal", "a_distance"].mean()
-        yardstick = ""
-        if home == home:
-            yardstick = f", and {home:.2f} between each internal site and the others"
+        yardstick = f", and {home:.2f} between each internal site and the others" if home == home else ""
         return (
             "What the last layer sees of up to 200 random test images of a site, beside as many of the internal sites "
             "as trained. The A-distance is 0 if a linear classifier, tested on other patients, cannot tell the two "

@@ -76,6 +76,4 @@ def distance(first: np.ndarray, second: np.ndarray) -> float:
 
     It is 1 minus the area that they share. Images with other channels are as far apart as can be.
     """
-    if first.shape != second.shape:
-        return 1.0
-    return float(np.abs(first - second).sum(axis=1).mean() / 2)
+    return 1.0 if first.shape != second.shape else float(np.abs(first - second).sum(axis=1).mean() / 2)

@@ -226,9 +226,7 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
 
     def level_tile(role: str, inference: str, gained: Iterable[str] = ()) -> Tile:
         value = findings.effect("level", condition, inference, role, across=findings.averaged)
-        text = DASH
-        if value.known:
-            text = level(value.mean, findings.headline)
+        text = level(value.mean, findings.headline) if value.known else DASH
         place = "at home" if role == "internal" else "outside"
         label = f"{findings.headline.title} {place}"
         if inference != findings.baseline:

@@ -41,9 +41,7 @@ class Result:
         """How much worse the value is than at home; than a perfect score where home is not known."""
         # without internal tests, a perfect score stands for the level at home
         home = float(self.metric.higher_is_better) if math.isnan(self.home) else self.home
-        if self.metric.higher_is_better:
-            return home - self.value.mean
-        return self.value.mean - home
+        return home - self.value.mean if self.metric.higher_is_better else self.value.mean - home
 
 
 def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
@@ -126,9 +124,7 @@ def _worst(compared: list[Result], unit: str) -> str:
 
 
 def _chosen(study: Study) -> str:
-    if study.threshold.value is None:
-        return " at the threshold chosen at home"
-    return ""
+    return " at the threshold chosen at home" if study.threshold.value is None else ""
 
 
 NOT_STATED = "not stated"
@@ -157,9 +153,7 @@ def _subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
     cells = []
     for (id_, group, role), values in rows.items():
         first = next(iter(values.values()))
-        why = "no interval"
-        if first.patients < FEWEST:
-            why = f"too few {unit} for an interval"
+        why = f"too few {unit} for an interval" if first.patients < FEWEST else "no interval"
         row = [group or NOT_STATED, role, findings.full(results.names.conditions[id_])]
         row += [f"{first.n:,}", f"{first.patients:,}"]
         for key in keys:
@@ -184,9 +178,7 @@ def grouped(findings: Findings, condition: Condition) -> list[str]:
 def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) -> str:
     groups = [subgroups.groups(results.plan, data, results.samples(data))[column] for data in results.plan.data]
     most = max((group.nunique() for group in groups), default=0)
-    largest = ""
-    if most > subgroups.MOST:
-        largest = f"; the {subgroups.MOST} largest of {most} groups"
+    largest = f"; the {subgroups.MOST} largest of {most} groups" if most > subgroups.MOST else ""
     return (
         f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
         f"over seeds, with the 95% interval {over} in parentheses; none under {FEWEST} {unit}"

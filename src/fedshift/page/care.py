@@ -57,21 +57,15 @@ def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
     found: dict[tuple[str, str, str], dict[Check, list[str]]] = {}
     for cohort in people:
         for check in cohort.checks:
-            detail = ""
-            if check.status == "PROBLEM":
-                detail = check.detail
+            detail = check.detail if check.status == "PROBLEM" else ""
             found.setdefault((check.what, check.status, detail), {}).setdefault(check, []).append(cohort.title)
     for (what, status, _), checks in found.items():
         (first, titles), *others = checks.items()
-        where = ""
-        if len(titles) < len(people):
-            where = f" (held out: {listed(titles)})"
+        where = f" (held out: {listed(titles)})" if len(titles) < len(people) else ""
         if others:
             alike = [title for _, titles in others for title in titles]
             where += f". Alike, with other numbers, where {listed(alike)} {verb(len(alike), 'are')} held out"
-        pairs: list[PicturedPair] = []
-        if pictures and first.nearest:
-            pairs = _pictured(first.nearest)
+        pairs: list[PicturedPair] = _pictured(first.nearest) if pictures and first.nearest else []
         yield Concern(status, f"{what}: {first.detail}{where}", pairs)
 
 

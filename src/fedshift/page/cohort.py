@@ -526,9 +526,7 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
     says how many images of each site are affected.
     """
     unknown = int(rows[unit].isna().sum())
-    also = ""
-    if unknown:
-        also = f"; unknown for {unknown:,} images"
+    also = f"; unknown for {unknown:,} images" if unknown else ""
     if not shared:
         return Check(what, "ok", f"none{also}")
     if meant:

@@ -58,9 +58,7 @@ def _table(findings: Findings, condition: Condition, groups: Groups) -> Table:
         (site, role, name, *(_percent(trainings[column]) for column in NUMBERS), _work(trainings), _answer(trainings))
         for role, site, name, trainings in _places(findings, condition, groups)
     )
-    source = "Source"
-    if findings.baseline:
-        source = findings.name(findings.baseline)
+    source = findings.name(findings.baseline) if findings.baseline else "Source"
     header = ("Site", "Role", "Inference", "Spread", f"Spread of {source}", "Largest class", "Entropy", f"As {source}")
     caption = (
         f"{findings.full(condition)}. Predictions of test images, in percent, mean over trainings. Spread: the entropy "

@@ -67,9 +67,7 @@ def screen(
         loss = f"loses at most {points(most, findings)}" if most > 0 else "surely loses nothing"
         word, tone = "A simple classifier is better", "plain"
         sentence = f"{beaten} From home to outside the network {loss}."
-    settle = ""
-    if judged.word is Word.CANNOT_TELL:
-        settle = first or _settle(findings, judged, nouns.units)
+    settle = first or _settle(findings, judged, nouns.units) if judged.word is Word.CANNOT_TELL else ""
     whom = ". ".join(filter(None, (led, _whom(findings, condition, judged, nouns))))
     step = "" if first else next_step(findings, condition, judged, late)
     return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)

@@ -211,9 +211,7 @@ def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> st
             return f"not valid: {str(error).splitlines()[0]}"
     runs = headline.get("runs", 0)
     missing = headline.get("missing", 0)
-    if not missing:
-        return COMPLETE
-    return f"incomplete: {runs - missing} of {runs} runs"
+    return f"incomplete: {runs - missing} of {runs} runs" if missing else COMPLETE
 
 
 def _begun(path: Path, paths: Paths) -> str:

@@ -157,9 +157,7 @@ def _overview_row(
     row = [*_heads(findings, condition), Cell("Inference", findings.name(key)), Cell(column, _all_patients(means))]
     tested = {role for role, _ in condition.sites()}
     for role, value in means.items():
-        text = DASH
-        if role in tested:
-            text = complete(value, findings, condition, key)
+        text = complete(value, findings, condition, key) if role in tested else DASH
         row.append(Cell(f"{role.capitalize()} mean", text, value))
     if outside:
         row.append(Cell("Worst external site", _worst(findings, condition, key)))
@@ -194,16 +192,12 @@ def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
 def _all_patients(means: dict[str, Value]) -> str:
     """Return the numbers of test patients inside and outside; a single dash where neither is known."""
     texts = [patients(value) for value in means.values()]
-    if set(texts) == {DASH}:
-        return DASH
-    return " + ".join(texts)
+    return DASH if set(texts) == {DASH} else " + ".join(texts)
 
 
 def patients(value: Value) -> str:
     """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
-    if value.patients > 0:
-        return f"{value.patients:.0f}"
-    return DASH
+    return f"{value.patients:.0f}" if value.patients > 0 else DASH
 
 
 def _control_cell(controls: Controls, condition: Condition, role: str, site: str) -> Cell:
@@ -249,9 +243,7 @@ def _blind(findings: Findings) -> str:
     text = f". Chance level: {_by_role(chance)}"
     if len(set(chance.values())) == 1:
         text = f". Chance level: {next(iter(chance.values()))}"
-    if chance == most:
-        return text
-    return f"{text}; always giving the commonest class: {_by_role(most)}"
+    return text if chance == most else f"{text}; always giving the commonest class: {_by_role(most)}"
 
 
 def _range(values: set[float], findings: Findings) -> str:

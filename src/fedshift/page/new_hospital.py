@@ -140,6 +140,4 @@ def _predicted(findings: Findings, values: dict[str, Value]) -> str:
     metric = findings.headline
     estimates, se = (np.array([getattr(value, name) for value in values.values()]) for name in ("mean", "se"))
     low, high = new_site.predicted(estimates, se, metric.percent or metric.logit)
-    if math.isnan(low):
-        return DASH
-    return f"{number(low, metric)} to {number(high, metric)}"
+    return DASH if math.isnan(low) else f"{number(low, metric)} to {number(high, metric)}"

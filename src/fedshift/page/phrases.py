@@ -35,9 +35,7 @@ def joined(*parts: str) -> str:
 
 def verb(count: int, plural: str) -> str:
     """Return a verb in the number that belongs to a count: `take`, or `takes` for 1."""
-    if count != 1:
-        return plural
-    return {"are": "is", "were": "was"}.get(plural, f"{plural}s")
+    return plural if count != 1 else {"are": "is", "were": "was"}.get(plural, f"{plural}s")
 
 
 def capital(text: str) -> str:
@@ -63,16 +61,12 @@ def chosen_by(value: float, criterion: str) -> str:
 
 def heading(metric: Metric) -> str:
     """Return the title of a metric with its unit, as a column or a caption names it."""
-    if metric.percent:
-        return f"{metric.title} (%)"
-    return metric.title
+    return f"{metric.title} (%)" if metric.percent else metric.title
 
 
 def percent(metric: Metric) -> str:
     """Return the sign that follows a value of a metric; empty for a metric that is not in percent."""
-    if metric.percent:
-        return f"{_NBSP}%"
-    return ""
+    return f"{_NBSP}%" if metric.percent else ""
 
 
 def level(x: float, metric: Metric) -> str:
@@ -109,16 +103,12 @@ def level_interval(value: Value, findings: Findings, unit: str, sign: bool = Fal
 
 def bounds(value: Value, metric: Metric, sign: bool = False, otherwise: str = "") -> str:
     """Return the interval of a value, or `otherwise` where it has none."""
-    if math.isnan(value.low):
-        return otherwise
-    return between(value, metric, sign)
+    return otherwise if math.isnan(value.low) else between(value, metric, sign)
 
 
 def interval(value: Value, metric: Metric, resampled: str, otherwise: str = "no interval") -> str:
     """Return `95% interval 1.0 to 2.0 over patients`, or `otherwise` where there is no interval."""
-    if math.isnan(value.low):
-        return otherwise
-    return f"95% interval {between(value, metric)} {resampled}"
+    return otherwise if math.isnan(value.low) else f"95% interval {between(value, metric)} {resampled}"
 
 
 def over(value: Value, unit: str) -> str:
@@ -130,16 +120,12 @@ def over(value: Value, unit: str) -> str:
         if value.rarer < value.patients:
             patients += f" ({value.rarer:.0f} of the rarer class)"
         trainings = f"{value.seeds} trainings"
-    if value.seeds == 1:
-        return f"over {patients} only: one training"
-    return f"over {patients} and {trainings}"
+    return f"over {patients} only: one training" if value.seeds == 1 else f"over {patients} and {trainings}"
 
 
 def resampled(seeds: int, unit: str) -> str:
     """Return what the intervals of a table resample: `over patients and trainings`, or patients with one training."""
-    if seeds == 1:
-        return f"over {unit}"
-    return f"over {unit} and trainings"
+    return f"over {unit}" if seeds == 1 else f"over {unit} and trainings"
 
 
 def blind(value: Value, findings: Findings) -> str:

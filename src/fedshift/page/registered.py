@@ -198,6 +198,4 @@ def _plain(value: Any) -> str:
 
 
 def _score(candidate: Candidate, made: Choice) -> str:
-    if candidate.score is None:
-        return DASH
-    return chosen_by(candidate.score, made.metric)
+    return DASH if candidate.score is None else chosen_by(candidate.score, made.metric)

@@ -31,9 +31,7 @@ def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns:
         return (
             f"Outside, {nouns.counted(apart or outside.sites, owned=False)} alone can say little about other {others}."
         )
-    sites = f"{len(judged.sites)} external sites say"
-    if len(judged.sites) == 1:
-        sites = "One external site says"
+    sites = "One external site says" if len(judged.sites) == 1 else f"{len(judged.sites)} external sites say"
     return f"{sites} nothing about other {others}."
 
 
@@ -75,9 +73,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
         )
     condition, key, _ = max(compared, key=lambda entry: entry[2].mean)
     metric = findings.headline
-    partition = condition.run.partition_id
-    if findings.averaged:
-        partition = ALL
+    partition = ALL if findings.averaged else condition.run.partition_id
     control = controls.level(partition, "external")
     best = findings.effect("level", condition, key, "external", across=findings.averaged)
     around = interval(control, metric, f"over {unit}", otherwise="")
@@ -194,18 +190,14 @@ def three_sentences(
 
 def in_letters(count: int) -> str:
     """Return a small number as a word, and a larger one in digits."""
-    if count < len(NUMBERS):
-        return NUMBERS[count]
-    return f"{count:,}"
+    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
 
 
 def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     """Return who trained the model, and on whose images it was tested."""
     inside = condition.partition.internal
     outside = nouns.outside(member.partition for member in findings.alike(condition))
-    role = "internal"
-    if outside.sites:
-        role = "external"
+    role = "external" if outside.sites else "internal"
     people = _people(findings, condition, role, nouns.units)
     there = nouns.counted(outside.sites, in_letters, owned=not outside.shared)
     shared = f"; {outside.shared}" if outside.shared else ""
@@ -225,9 +217,7 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
         if 0 < len(scored) < len(inside):  # others have sent no rows
             where = listed(scored)
         return f"{trained}; it was tested on {people} of {where}."
-    names = ""
-    if len(outside.sites) <= NAMED:
-        names = f" ({listed(outside.sites)})"
+    names = f" ({listed(outside.sites)})" if len(outside.sites) <= NAMED else ""
     # a scanner whose hospital trained with another one cannot be said to have taken no part
     where = "outside" if shared else "that took no part"
     return f"{trained}; it was tested on {people} of {there} {where}{names}{shared}."
@@ -236,9 +226,7 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 def _people(findings: Findings, condition: Condition, role: str, unit: str) -> str:
     """Return the number of tested patients; without a number where it is not known."""
     value = findings.effect("level", condition, findings.level_inference(condition), role, across=findings.averaged)
-    if value.patients > 0:
-        return f"{value.patients:,.0f} {unit}"
-    return unit
+    return f"{value.patients:,.0f} {unit}" if value.patients > 0 else unit
 
 
 def _marks(findings: Findings, condition: Condition, units: str) -> str:

@@ -110,9 +110,7 @@ def _left_out_by(partition: Partition) -> str:
         "parts of a cut that no client has": partition.cut is not None and partition.cut.clients < partition.cut.parts,
     }
     by = [words for words, there in settings.items() if there]
-    if by:
-        return f"left out by {listed(by)}"
-    return "otherwise left out"
+    return f"left out by {listed(by)}" if by else "otherwise left out"
 
 
 def _people(rows: pd.DataFrame, unit: str) -> str:
@@ -269,9 +267,7 @@ def flow_svg(name: str, flow: Flow) -> str:
     heights = []
     x = 0.0
     for n, side in enumerate(flow.sides):
-        width = WIDTH
-        if len(flow.sides) > 1:
-            width = (_INSIDE, WIDTH - _INSIDE - _GAP)[n]
+        width = (_INSIDE, WIDTH - _INSIDE - _GAP)[n] if len(flow.sides) > 1 else WIDTH
         heads = [side.title, *_totals(side), f"{' / '.join(side.splits)} images"]
         body += _box(x, top, width, heads, side.lines)
         heights.append((len(heads) + len(side.lines)) * _LINE + _PAD)
