@@ -19,9 +19,11 @@ from .phrases import (
     Nouns,
     capital,
     change_interval,
+    interval,
     joined,
     level,
-    level_interval,
+    of_seeds,
+    over,
     percent,
     points,
     signed,
@@ -129,7 +131,8 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
     if not any(value.known for value in levels.values()):
         return "no run of it has been scored, or its headline metric is defined at none of its sites."
     at_home, outside = (
-        f"{_level(value, findings, condition)} at {_sites(findings, condition, role)}" for role, value in levels.items()
+        f"{spread(value, metric)}{percent(metric)}{of_seeds(value, condition)} at {_sites(findings, condition, role)}"
+        for role, value in levels.items()
     )
     statistics = _statistics(findings, key)
     inside = f"{inner(metric)} {at_home}, with {statistics}."
@@ -255,7 +258,7 @@ def _notes(findings: Findings, condition: Condition, value: Value, unit: str) ->
     """Return the interval of a value, and how many of its seeds are there if some are missing."""
     if not value.known:
         return []
-    notes = [level_interval(value, findings, unit)]
+    notes = [interval(value, findings.headline, over(value, unit))]
     if value.seeds != len(condition.seeds):
         notes.append(f"{value.seeds} of {len(condition.seeds)} seeds")
     return notes
@@ -269,15 +272,6 @@ def _sites(findings: Findings, condition: Condition, role: str) -> str:
     if not left_out:
         return f"{role} sites"
     return f"{len(everywhere) - len(left_out)} of {len(everywhere)} {role} sites"
-
-
-def _level(value: Value, findings: Findings, condition: Condition) -> str:
-    """Return a level with its unit, and a count of seeds where some are missing."""
-    text = f"{spread(value, findings.headline)}{percent(findings.headline)}"
-    wanted = len(condition.seeds)
-    if value.seeds != wanted:
-        text += f" ({value.seeds} of {wanted} seeds)"
-    return text
 
 
 def _shown(x: float) -> float:

@@ -107,8 +107,8 @@ def _more(loss: Value, margin: float, unit: str) -> str:
     if room <= 0 or math.isnan(trainings + patients) or not loss.patients > 0:
         return ""
     alone = {
-        "trainings": _times(trainings, patients, room) * loss.seeds,
-        unit: _times(patients, trainings, room) * loss.patients,
+        "trainings": (_times(trainings, patients, room), loss.seeds),
+        unit: (_times(patients, trainings, room), loss.patients),
     }
     both = (trainings**2 + patients**2) / room**2
     if both <= 1:
@@ -117,17 +117,13 @@ def _more(loss: Value, margin: float, unit: str) -> str:
         return (
             f"A few more trainings would settle it, if the loss stays where it is: {few} hardly tell how they differ."
         )
-    possible = [f"{math.ceil(n):,} {what}" for what, n in alone.items() if n < FAR * _now(loss, what, unit)]
+    possible = [f"{math.ceil(times * now):,} {what}" for what, (times, now) in alone.items() if times < FAR]
     if possible:
         return f"About {' or '.join(possible)} in all would settle it, if the loss stays where it is."
     if both < FAR:
         count = f"{math.ceil(both * loss.patients):,} {unit} and {math.ceil(both * loss.seeds)} trainings"
         return f"About {count} in all would settle it, if the loss stays where it is."
     return f"Far more {unit} and trainings would be needed to settle it."
-
-
-def _now(loss: Value, what: str, unit: str) -> float:
-    return loss.patients if what == unit else loss.seeds
 
 
 def _times(shrinks: float, stays: float, room: float) -> float:

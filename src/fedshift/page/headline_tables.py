@@ -14,7 +14,7 @@ from ..core.spelling import plural
 from ..io.paths import StudyFiles
 from . import comparison_section
 from .html import PageCell, PageTable
-from .phrases import bounds, heading, resampled
+from .phrases import bounds, heading, of_seeds, resampled
 
 LOSS_RECOVERED = "External loss recovered"
 CONTROL_COLUMN = "Control, no network"
@@ -58,8 +58,7 @@ def sites(findings: Findings, controls: Controls) -> Table:
 
 def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
     """Return the table of sites of one condition; the worst external site and sure changes are marked."""
-    compared = findings.compared(condition)
-    rows = list(_site_rows(findings, condition, list(condition.inferences), compared, unit))
+    rows = list(_site_rows(findings, condition, list(condition.inferences), findings.compared(condition), unit))
     if _has_control(controls, condition):
         for row, place in zip(rows, condition.sites(), strict=True):
             row.append(_control_cell(controls, condition, *place))
@@ -107,16 +106,17 @@ def _site_rows(
             Cell("n", str(max(value.n for value in values.values()) or DASH)),
             Cell(unit.capitalize(), patients(max(values.values(), key=lambda value: value.patients > 0))),
         ]
+        several = role == "external" and len(condition.partition.external) > 1
         for key, value in values.items():
-            several = len(condition.partition.external) > 1
-            is_worst = role == "external" and several and site == findings.worst(condition, key)
-            mark = "worst" if is_worst else ""
+            mark = "worst" if several and site == findings.worst(condition, key) else ""
             row.append(Cell(findings.name(key), complete(value, findings, condition, key), value, mark))
         for key in compared:
             gain = findings.gain(condition, key, role, site)
             text = spread(gain, findings.headline, sign=True)
             row.append(Cell(f"Gain, {findings.name(key)}", text, gain, SURE.get(gain.sign, ""), sign=True))
-        row += [Cell(f"Published, {findings.name(key)}", _published(values[key], findings)) for key in published]
+        for key in published:
+            printed = Value(mean=values[key].published, std=values[key].published_std)
+            row.append(Cell(f"Published, {findings.name(key)}", spread(printed, findings.headline)))
         yield row
 
 
@@ -257,14 +257,9 @@ def _by_role(texts: dict[str, str]) -> str:
 
 def complete(value: Value, findings: Findings, condition: Condition, key: str) -> str:
     """Return mean ± standard deviation, with a count of seeds where some are missing."""
-    wanted = len(condition.seeds)
     if value.seeds == 0 and not value.known:
-        missing = key in condition.inferences and not findings.scored(condition, key)
-        return "no run" if missing else DASH
-    text = spread(value, findings.headline)
-    if value.seeds != wanted:
-        text += f" ({value.seeds} of {wanted} seeds)"
-    return text
+        return "no run" if key in condition.inferences and not findings.scored(condition, key) else DASH
+    return f"{spread(value, findings.headline)}{of_seeds(value, condition)}"
 
 
 def _worst(findings: Findings, condition: Condition, key: str) -> str:
@@ -293,7 +288,3 @@ def _with_published(findings: Findings, keys: list[str]) -> list[str]:
         for key in findings.keys
         if key in keys and any(not math.isnan(findings.value(*place, key).published) for place in places)
     ]
-
-
-def _published(value: Value, findings: Findings) -> str:
-    return spread(Value(mean=value.published, std=value.published_std), findings.headline)

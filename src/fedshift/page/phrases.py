@@ -94,13 +94,6 @@ def change_interval(value: Value, findings: Findings, unit: str) -> str:
     return f"95% interval {signed(value, findings)} {over(value, unit)}"
 
 
-def level_interval(value: Value, findings: Findings, unit: str, sign: bool = False) -> str:
-    """Return the interval of a level, and what it resamples; or that there is none."""
-    if math.isnan(value.low):
-        return "no interval"
-    return f"95% interval {between(value, findings.headline, sign)} {over(value, unit)}"
-
-
 def bounds(value: Value, metric: Metric, sign: bool = False, otherwise: str = "") -> str:
     """Return the interval of a value, or `otherwise` where it has none."""
     return otherwise if math.isnan(value.low) else between(value, metric, sign)
@@ -121,6 +114,12 @@ def over(value: Value, unit: str) -> str:
             patients += f" ({value.rarer:.0f} of the rarer class)"
         trainings = f"{value.seeds} trainings"
     return f"over {patients} only: one training" if value.seeds == 1 else f"over {patients} and {trainings}"
+
+
+def of_seeds(value: Value, condition: Condition) -> str:
+    """Return in brackets how many of its condition's seeds a value has; nothing where it has all."""
+    wanted = len(condition.seeds)
+    return "" if value.seeds == wanted else f" ({value.seeds} of {wanted} seeds)"
 
 
 def resampled(seeds: int, unit: str) -> str:

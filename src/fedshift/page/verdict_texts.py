@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ..analysis.comparisons import FEWEST_TRAININGS
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
-from ..analysis.values import Value, inner, listed, number
+from ..analysis.values import inner, listed, number
 from ..analysis.verdict import Reason, Recovery, Verdict, Word, incomparable
 from ..core.spelling import plural
-from ..metrics import Metric
-from .phrases import HOSPITALS, Nouns, blind, change_interval, level, level_interval, over, points, signed, why_none
+from .phrases import HOSPITALS, Nouns, blind, change_interval, interval, level, over, points, signed, why_none
 
 SITES = 4
 """The most sites that a sentence names."""
@@ -261,7 +259,6 @@ class Told:
         low, high, mean = (points(abs(x), findings) for x in (loss.low, loss.high, loss.mean))
         better = loss.mean < 0
         needs = [self.unit if need == "patients" else need for need in self.judged.needs]
-        more = f" More {listed(needs)} would narrow the interval." if needs else ""
         return {
             "it": "it" if findings.headline.percent else its,
             "its": its,
@@ -282,7 +279,7 @@ class Told:
             "change": change_interval(loss, findings, self.unit),
             "signed": signed(loss, findings),
             "over": over(loss, self.unit),
-            "more": more,
+            "more": f" More {listed(needs)} would narrow the interval." if needs else "",
             "recovery": self._recovery(),
         }
 
@@ -297,11 +294,12 @@ class Told:
         hint = ""
         if moved and metric.name == "accuracy":
             hint = " Accuracy alone cannot say whether it has learnt anything: `metrics: [auc]` would."
-        own = level_interval(self.judged.home, findings, self.unit)
-        known = blind(self.judged.home, findings)
-        distance = interval_of(above, metric)
+        distance = "no interval"
+        if not math.isnan(above.low):
+            distance = f"{number(above.low, metric, True)} to {number(above.high, metric, True)} above that of a guess"
         if metric.name == findings.headline.name:
-            distance = "; ".join(filter(None, (own, known, distance)))
+            own = interval(self.judged.home, metric, over(self.judged.home, self.unit))
+            distance = "; ".join(filter(None, (own, blind(self.judged.home, findings), distance)))
         return {
             "home": level(self.judged.home.mean, findings.headline),
             "home_is": f"its {inner(findings.headline)} was {level(self.judged.home.mean, findings.headline)}",
@@ -333,13 +331,13 @@ class Told:
             site = judged.worst[0]
             value = judged.sites[site]
             lost = points(value.mean, findings)
-            fields |= {"worst_site": site, "worst_loss": lost, "worst_change": self._change(value)}
+            change = change_interval(value, findings, self.unit)
+            fields |= {"worst_site": site, "worst_loss": lost, "worst_change": change}
             fields["worst"] = f" At {site} it is {lost} worse, surely more than at the others."
         if opposite := judged.opposite(findings.margin):
-            both = (judged.sites[site] for site in opposite)
             fields["loses_at"], fields["gains_at"] = (
-                f"{points(abs(value.mean), findings)} at {site} ({self._change(value)})"
-                for site, value in zip(opposite, both, strict=True)
+                f"{points(abs(value.mean), findings)} at {site} ({change_interval(value, findings, self.unit)})"
+                for site, value in ((site, judged.sites[site]) for site in opposite)
             )
         return fields
 
@@ -355,9 +353,6 @@ class Told:
             "use": ", or about its use for patients" if nouns.medical else "",
         }
 
-    def _change(self, value: Value) -> str:
-        return change_interval(value, self.findings, self.unit)
-
     def _recovery(self) -> str:
         """Return what an inference recovers of a loss."""
         key = self.findings.compared_inference(self.condition)
@@ -370,13 +365,6 @@ class Told:
             Recovery.WORSENS: f", and {name} loses another {amount}",
             Recovery.IN_DOUBT: f", and it is not shown that {name} recovers any of it",
         }[self.judged.recovery]
-
-
-def interval_of(above: Value, metric: Metric) -> str:
-    """Return the interval of what a model has above a guess."""
-    if math.isnan(above.low):
-        return "no interval"
-    return f"{number(above.low, metric, True)} to {number(above.high, metric, True)} above that of a guess"
 
 
 def magnitude(findings: Findings, judged: Verdict) -> str:
@@ -405,56 +393,17 @@ FEWEST_SITES = 3
 """With fewer internal sites, none of them can be kept out of the training."""
 
 
-def _folds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    """Return folds, which test every patient of an internal site once, where these leave the answer open."""
-    outside = findings.effect("level", condition, findings.level_inference(condition), "external")
-    fewer = not judged.home.patients > outside.patients
-    return "" if condition.partition.split.folds or not fewer else "partition: { split: { folds: 5 } }"
-
-
-def _seeds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    enough = len(condition.seeds) >= FEWEST_TRAININGS
-    return "" if enough else f"seeds: {json.dumps(list(range(FEWEST_TRAININGS)))}"
-
-
-def _weights(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    """Return the weights with which a rare class counts as much as a common one."""
-    equal = 1 / max(len(findings.plan.study.dataset.classes), 2)
-    key = findings.level_inference(condition)
-    most = [findings.value(condition, role, site, key, "accuracy").majority for role, site in condition.sites()]
-    unequal = any(share > equal + UNEQUAL for share in most)
-    weighed = condition.run.training.class_weights is not None
-    return "training: { class_weights: balanced }" if unequal and not weighed else ""
-
-
-def _rounds(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    return f"training: {{ rounds: {2 * condition.run.training.rounds} }}" if late else ""
-
-
-def _outside(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    inside = condition.partition.internal
-    if len(inside) < FEWEST_SITES:
-        return ""
-    lists = (json.dumps(list(sites), ensure_ascii=False) for sites in (inside[:-1], inside[-1:]))
-    return "partition: {{ internal: {}, external: {} }}".format(*lists)
-
-
-def _tests(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    return "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"
-
-
-Step = Callable[[Findings, Condition, Verdict, bool], str]
-STEPS: dict[Reason, tuple[Step, ...]] = {
-    Reason.HOME_FAILS: (_weights, _rounds),
-    Reason.HOME_IN_DOUBT: (_weights, _rounds, _folds, _seeds),
-    Reason.HOME_WITHOUT_INTERVAL: (_folds,),
-    Reason.WITHOUT_INTERVAL: (_folds,),
-    Reason.WEAK_AT_HOME: (_weights, _rounds),
-    Reason.TOO_WIDE: (_seeds, _folds),
-    Reason.NO_EXTERNAL_SITE: (_outside,),
-    Reason.HOME_UNTESTED: (_tests,),
+STEPS = {
+    Reason.HOME_FAILS: ("weights", "rounds"),
+    Reason.HOME_IN_DOUBT: ("weights", "rounds", "folds", "seeds"),
+    Reason.HOME_WITHOUT_INTERVAL: ("folds",),
+    Reason.WITHOUT_INTERVAL: ("folds",),
+    Reason.WEAK_AT_HOME: ("weights", "rounds"),
+    Reason.TOO_WIDE: ("seeds", "folds"),
+    Reason.NO_EXTERNAL_SITE: ("outside",),
+    Reason.HOME_UNTESTED: ("tests",),
 }
-"""What may help for a reason, in the order in which it is tried. An answer that is not open needs none."""
+"""The names in `_steps` of what may help for a reason, in the order of trial. An answer that is not open needs none."""
 
 
 def next_step(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
@@ -462,5 +411,29 @@ def next_step(findings: Findings, condition: Condition, judged: Verdict, late: b
 
     `late` says that trainings may not have converged.
     """
-    steps = STEPS.get(judged.reason, ()) if judged.reason else ()
-    return next(filter(None, (next_step(findings, condition, judged, late) for next_step in steps)), "")
+    wanted = STEPS.get(judged.reason, ()) if judged.reason else ()
+    steps = _steps(findings, condition, judged, late) if wanted else {}
+    return next((steps[name] for name in wanted if name in steps), "")
+
+
+def _steps(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> dict[str, str]:
+    """Return each step that would change the study, by its name in STEPS."""
+    run, key, inside = condition.run, findings.level_inference(condition), condition.partition.internal
+    steps = {"tests": "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"}
+    # folds test every patient of an internal site once: they help where fewer are tested at home than outside
+    outside = findings.effect("level", condition, key, "external")
+    if not condition.partition.split.folds and not judged.home.patients > outside.patients:
+        steps["folds"] = "partition: { split: { folds: 5 } }"
+    if len(condition.seeds) < FEWEST_TRAININGS:
+        steps["seeds"] = f"seeds: {json.dumps(list(range(FEWEST_TRAININGS)))}"
+    # with weights, a rare class counts as much as a common one
+    equal = 1 / max(len(findings.plan.study.dataset.classes), 2)
+    most = [findings.value(condition, role, site, key, "accuracy").majority for role, site in condition.sites()]
+    if run.training.class_weights is None and any(share > equal + UNEQUAL for share in most):
+        steps["weights"] = "training: { class_weights: balanced }"
+    if late:
+        steps["rounds"] = f"training: {{ rounds: {2 * run.training.rounds} }}"
+    if len(inside) >= FEWEST_SITES:
+        lists = (json.dumps(list(sites), ensure_ascii=False) for sites in (inside[:-1], inside[-1:]))
+        steps["outside"] = "partition: {{ internal: {}, external: {} }}".format(*lists)
+    return steps
