@@ -31,7 +31,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs import run_files
 from fedshift.jobs.run_files import SUMS
-from fedshift.page import sums_section
+from fedshift.page.sections import sums_section
 
 KEEPS = "north"
 CHANGED: dict[str, Any] = {
@@ -256,7 +256,7 @@ def test_with_few_patients_one_sum_leaves_and_has_no_interval(tmp_path: Path) ->
         unit="patients",
         findings=SimpleNamespace(full=lambda condition: condition.title, name=str),
     )
-    shown = sums_section.section(said)
+    shown = sums_section(said)
     assert shown is not None
     assert "No interval: accuracy at east and balanced accuracy at east, with fewer than 5 groups" in str(shown.lines)
 

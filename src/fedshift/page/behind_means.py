@@ -14,7 +14,6 @@ from ..analysis.conditions import Condition
 from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.operating_point import DRIFTS, Points, positive_class
-from ..analysis.predictions import Part
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, NAN, Table, Value, inner, listed, spread
 from ..metrics import Metric
@@ -136,15 +135,13 @@ MEANING = (
 )
 
 
-def subgroup_tables(results: StudyResults, unit: str) -> dict[str, Table]:
-    """Return a table for each subgroup of the study, by its column."""
-    return {name: _subgroup_table(results, name, unit) for name in results.plan.study.subgroups}
-
-
-def _subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
-    findings = results.findings
-    metric = results.findings.headline
-    wanted = {key for condition in findings.conditions for key in grouped(findings, condition)}
+def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
+    """Return the table of a subgroup of the study, with the reported inference and the one compared with it."""
+    findings, metric = results.findings, results.findings.headline
+    wanted = set[str | None]()
+    for one in findings.conditions:
+        pair = findings.level_inference(one), findings.compared_inference(one)
+        wanted |= {key for key in pair if key in one.inferences}
     keys = [key for key in findings.keys if key in wanted]
     rows: dict[tuple[str, str, str], dict[str, Value]] = defaultdict(dict)
     for about, value in findings.numbers.of("subgroup").items():
@@ -167,12 +164,6 @@ def _subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
     trainings = [value.seeds for values in rows.values() for value in values.values()]
     over = resampled(max(trainings, default=1), unit)
     return Table(_subgroup_caption(results, column, unit, over), header, tuple(cells), 3)
-
-
-def grouped(findings: Findings, condition: Condition) -> list[str]:
-    """Return the inferences of a condition that are shown: the reported one, and the one compared with it."""
-    keys = findings.level_inference(condition), findings.compared_inference(condition)
-    return [key for key in keys if key in condition.inferences]
 
 
 def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) -> str:
@@ -283,14 +274,8 @@ def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -
     for _, parts in results.predictions.by_site(condition.runs.values(), key):
         for part in parts:
             times, among = sites.get(part.site, (0, 0))
-            values = _each(part, name)
+            values = metric_named(name).per_sample(part.label, part.probability)
+            if values is None:
+                raise TypeError(f"{name} is not a mean over patients")
             sites[part.site] = times + int(np.nansum(values)), among + int((~np.isnan(values)).sum())
     return sites
-
-
-def _each(part: Part, name: str) -> np.ndarray:
-    """Return a metric of each patient and structure at a site. Raises TypeError for one that is not their mean."""
-    values = metric_named(name).per_sample(part.label, part.probability)
-    if values is None:
-        raise TypeError(f"{name} is not a mean over patients")
-    return values

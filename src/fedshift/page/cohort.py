@@ -222,7 +222,8 @@ def _cohort(
     ]
     people = int(rows["patient"].nunique()) if "patient" in rows else 0
     few = list(_few(tested, classes, unit))
-    caveats = [*_caveats(rows, tested, classes, unit), *_said_of(checks), *_few_said(few)]
+    suspect = (f"{check.what}: {check.detail}" for check in checks if check.status == "suspect")
+    caveats = [*_caveats(rows, tested, classes, unit), *suspect, *_few_said(few)]
     if not partition.deal:
         # Clients that are dealt unlike shares of classes have them by design.
         few += _lacking(rows, classes)
@@ -290,16 +291,18 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
     if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
         return
     compared = rows.dropna(subset="pixels")
-    repeated = compared[compared.duplicated(["site", "pixels"], keep=False)]
-    title = "Pixel-identical images within a site"
-    counts = repeated.groupby("site", sort=False).size()
-    detail = listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
-    yield Check(title, "suspect" if detail else "ok", detail or "none")
+    detail = _images_of(compared[compared.duplicated(["site", "pixels"], keep=False)])
+    yield Check("Pixel-identical images within a site", "suspect" if detail else "ok", detail or "none")
     if "label" in rows:
         labels = compared.groupby("pixels")["label"].nunique()
-        torn = compared[compared["pixels"].isin(labels.index[labels > 1])].groupby("site", sort=False).size()
-        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in torn.items()])
+        detail = _images_of(compared[compared["pixels"].isin(labels.index[labels > 1])])
         yield Check(TORN, "PROBLEM" if detail else "ok", detail or "none")
+
+
+def _images_of(rows: pd.DataFrame) -> str:
+    """Return how many images each site has of these rows; empty without any."""
+    counts = rows.groupby("site", sort=False).size()
+    return listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
 
 
 def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator[Check]:
@@ -366,13 +369,13 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
         if not found:
             yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
             continue
-        members = coded.iloc[sorted({k for pair in found for k in pair})].groupby("site", sort=False).size()
+        members = coded.iloc[sorted({k for pair in found for k in pair})]
         first, second = (coded["sample"][k] for k in found[0])
-        counts = listed([f"{counted(n, 'image')} at {site}" for site, n in members.items()])
-        partners = 2 * len(found) / members.sum()
+        partners = 2 * len(found) / len(members)
         if partners >= OF_ONE_KIND:
             meaning += f"; but each of them is like {partners:.0f} others, so they may only be of one kind"
-        detail = f"{counted(len(found), 'pair')} ({counts}), such as {first} and {second}{some}. {meaning}"
+        count = f"{counted(len(found), 'pair')} ({_images_of(members)})"
+        detail = f"{count}, such as {first} and {second}{some}. {meaning}"
         shown = found[:PICTURED] if array.dtype == np.uint8 else []
         yield Check(title, "suspect", detail, tuple(pictured(i, j) for i, j in shown))
 
@@ -392,8 +395,7 @@ def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:
 def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
     """Yield the check that no image has one value throughout."""
     if "flat" in rows and rows["flat"].notna().any():
-        flat = rows[rows["flat"].fillna(False).astype(bool)].groupby("site", sort=False).size()
-        detail = listed([f"{counted(n, 'image')} at {site}" for site, n in flat.items()])
+        detail = _images_of(rows[rows["flat"].fillna(False).astype(bool)])
         yield Check("Images without contrast", "PROBLEM" if detail else "ok", detail or "none")
 
 
@@ -452,8 +454,7 @@ def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[st
     column, noun = ("patient", unit) if _patients_known(test) else ("sample", "image")
     for site, part in test.groupby("site", sort=False):
         counts = part.groupby("label")[column].nunique().reindex(range(len(classes)), fill_value=0)
-        present = counts[counts > 0]
-        if len(present) == 1:
+        if (counts > 0).sum() == 1:
             yield f"one class only at {site} ({classes[list(counts > 0).index(True)]})"
         elif len(classes) == 2 and counts.min() < EVENTS:
             rare = int(counts.to_numpy().argmin())
@@ -495,11 +496,6 @@ def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
         )
 
 
-def _said_of(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield as caveats the checks that are suspect."""
-    yield from (f"{check.what}: {check.detail}" for check in checks if check.status == "suspect")
-
-
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
     """Return the check that no value of the column `unit` is on both sides."""
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
@@ -531,9 +527,7 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
         return Check(what, "ok", f"none{also}")
     if meant:
         return Check(what, "caveat", f"{len(shared):,} shared{also}")
-    affected = rows[rows[unit].isin(shared)].groupby("site", sort=False).size()
-    counts = listed([f"{counted(n, 'image')} at {site}" for site, n in affected.items()])
-    return Check(what, "PROBLEM", f"{len(shared):,} shared ({counts}){also}")
+    return Check(what, "PROBLEM", f"{len(shared):,} shared ({_images_of(rows[rows[unit].isin(shared)])}){also}")
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:

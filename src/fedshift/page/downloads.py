@@ -196,9 +196,3 @@ def checklists(author: Author) -> list[Checklist]:
         checklist("CLAIM 2024", "items", "Tejani et al. 2024, Radiology: AI 6(4):e240300"),
         checklist("TRIPOD+AI", "parts of its 27 items", "Collins et al. 2024, BMJ 385:e078378"),
     ]
-
-
-def statements(author: Author) -> list[tuple[str, str]]:
-    """Return the title and the text of each statement that the authors have made."""
-    # fields are named like Python's, and shown as titles
-    return [(field.replace("_", " ").capitalize(), text) for field, text in author.statements().items()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -292,8 +291,3 @@ def _of_several_codes(findings: Findings, runs: list[Trained]) -> bool:
         plugins = frozenset(type(plugin).__module__ for plugin in findings.plan.runs[run.name].plugins)
         codes.setdefault(plugins, set()).add(run.manifest.get("code"))
     return any(len(digests) > 1 for digests in codes.values())
-
-
-def specs(findings: Findings) -> list[tuple[str, str]]:
-    """Return title and full specification of each condition. Its runs differ in their seed."""
-    return [(findings.full(c), json.dumps(c.run.spec, indent=1, ensure_ascii=False)) for c in findings.conditions]

@@ -11,7 +11,7 @@ from ..io.disk import atomic
 from ..io.paths import Paths
 from ..io.text import write_text
 from ..study.plan import Plan
-from . import behind_means, gallery, registered, sums_section, threshold_and_probabilities
+from . import behind_means, gallery, registered, threshold_and_probabilities
 from .downloads import downloads
 from .first_screen import lights
 from .forest import WIDTHS, Forest
@@ -20,7 +20,7 @@ from .html import Light, Lights, Tiles, render
 from .phrases import counted, joined
 from .protocol import glossary
 from .screens import Hospitals, Methods
-from .sections import sections
+from .sections import sections, sums_light
 from .study_report import StudyReport
 
 DRAWN = "drawn by fedshift"
@@ -83,7 +83,7 @@ def _lights(report: StudyReport) -> list[Light]:
         of_one_class(report.results, report.condition),
         threshold_and_probabilities.threshold_light(report.results),
     )
-    return [*told, *sums_section.light(report)]
+    return [*told, *sums_light(report)]
 
 
 def _about(report: StudyReport) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,11 +11,15 @@ from markupsafe import Markup
 
 from ..analysis import published_values, trends, unseen
 from ..analysis.conditions import Condition
+from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.published_values import Claim as Trend
-from ..analysis.values import spread
+from ..analysis.score import metrics
+from ..analysis.summed import Level
+from ..analysis.values import inner, listed, spread
 from ..core import registry
 from ..figures import Figure
+from ..jobs.run_files import LEAST_PATIENTS
 from ..study import calls
 from ..study.author import Author
 from . import (
@@ -24,14 +30,13 @@ from . import (
     headline_tables,
     new_hospital,
     registered,
-    sums_section,
     threshold_and_probabilities,
     who,
 )
 from .answer import by_lead
 from .care import about_pairs, concerns
-from .downloads import Checklist, checklists, statements
-from .history import costs, facts, runs_table, specs
+from .downloads import Checklist, checklists
+from .history import costs, facts, runs_table
 from .html import (
     Block,
     Claim,
@@ -42,6 +47,7 @@ from .html import (
     Facts,
     Fold,
     Heading,
+    Light,
     Note,
     PageCell,
     PageTable,
@@ -51,7 +57,7 @@ from .html import (
     linked,
     plain,
 )
-from .phrases import bounds, capital, counted, heading, resampled
+from .phrases import bounds, capital, counted, heading, resampled, verb
 from .protocol import between_sites, protocol
 from .study_report import StudyReport
 
@@ -59,6 +65,17 @@ LONG = 24
 """Rows of a table of runs from which on it is folded."""
 LONG_PUBLISHED = 40
 """Rows of a table of published values from which on it is folded."""
+SUM_GROUPS = (
+    f"The site drew the groups at random, each of at least {LEAST_PATIENTS} {{unit}}, and an interval takes each group "
+    "as one: it is mostly wider than one over {unit}."
+)
+NO_INTERVAL = (
+    "No interval: {cells}, with fewer than {fewest} groups, or fewer than {fewest} that have images of a class."
+)
+SUMS_LACK = (
+    "Also missing are differences between conditions and between inferences, and all that asks for single images: "
+    "thresholds, calibration, prediction sets, subgroups and examples."
+)
 
 
 def sections(report: StudyReport) -> list[Section]:
@@ -88,7 +105,7 @@ def _missing(report: StudyReport) -> Section | None:
 def _care(report: StudyReport) -> Section:
     every = concerns(report.results, report.people, report.runs)
     if report.summed:
-        every = [Concern("suspect", sums_section.without(report.sites_summed)), *every]
+        every = [Concern("suspect", _without(report.sites_summed)), *every]
     passed = [concern for concern in every if concern.status == "ok"]
     found = [concern for concern in every if concern.status != "ok"]
     about = about_pairs(report.results.synthetic)
@@ -145,6 +162,67 @@ def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
         caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
     header = ("Site", "Role", "Inference", unit.capitalize(), *map(heading, metrics))
     return PageTable(caption, header, rows, 3)
+
+
+def _without(sites: Sequence[str]) -> str:
+    """Return the caveat of a page whose other sections lack some sites."""
+    names = listed([*sites])
+    return (
+        f"{names} sent sums over groups of patients, and no rows of single images: but for the section Sites that sent "
+        f"sums, all scores, means and differences of this page are without {names}."
+    )
+
+
+def sums_light(report: StudyReport) -> list[Light]:
+    """Return what the first screen says of sites that sent sums; nothing where none did."""
+    if not report.summed:
+        return []
+    said = f"{listed(report.sites_summed)}: in no number here, but in a section of their own"
+    return [Light("Sites that sent sums", "suspect", said, "sums")]
+
+
+def sums_section(report: StudyReport) -> Section | None:
+    """Return the section of the page; None for a study without sums."""
+    if not report.summed:
+        return None
+    found, unit = report.summed, report.unit
+    blocks: list[Block] = [_without(report.sites_summed), SUM_GROUPS.format(unit=unit), *_missing_sums(report)]
+    for condition in dict.fromkeys(level.condition for level in found):
+        levels = [level for level in found if level.condition is condition]
+        header = ("Site", "Inference", "Images", unit.capitalize(), "Groups", *map(heading, levels[0].values))
+        caption = (
+            f"{report.findings.full(condition)}. Mean ± standard deviation over seeds; below, the 95% interval "
+            f"{resampled(len(condition.seeds), f'groups of {unit}')}"
+        )
+        blocks.append(PageTable(caption, header, [_sum_cells(report, level) for level in levels], 2))
+    return Section("sums", "Sites that sent sums", blocks, short="Sites that sent sums")
+
+
+def _sum_cells(report: StudyReport, level: Level) -> list[PageCell]:
+    counts = (f"{count:,}" for count in (level.images, level.patients, level.groups))
+    scores = [
+        PageCell(spread(value, metric), bounds(value, metric, otherwise="no interval" if value.known else ""))
+        for metric, value in level.values.items()
+    ]
+    return [*map(PageCell, (level.site, report.findings.name(level.inference), *counts)), *scores]
+
+
+def _missing_sums(report: StudyReport) -> list[str]:
+    """Return which scores and which intervals are missing at the sites that sent sums."""
+    lost = [inner(metric) for metric in metrics(report.plan) if not metric.decides]
+    lines = []
+    if lost:
+        needs = f"{verb(len(lost), 'need')} probabilities"
+        lines.append(f"Missing at {listed(report.sites_summed)}: {listed(lost)}, which {needs}, with the intervals.")
+    cells = {
+        f"{inner(metric)} at {level.site}": None
+        for level in report.summed
+        for metric, value in level.values.items()
+        if value.known and math.isnan(value.low)
+    }
+    if cells:
+        lines.append(NO_INTERVAL.format(cells=listed([*cells]), fewest=FEWEST))
+    return [*lines, SUMS_LACK]
 
 
 def _trends(report: StudyReport) -> Section | None:
@@ -213,18 +291,19 @@ def _comparison(report: StudyReport) -> Section:
 
 
 def _subgroups(report: StudyReport) -> Section | None:
-    tables = behind_means.subgroup_tables(report.results, report.unit)
-    if not tables:
+    columns = report.plan.study.subgroups
+    if not columns:
         return None
     blocks: list[Block] = [behind_means.MEANING]
-    for column, table in tables.items():
-        blocks += [Heading(f"By {column}"), plain(table)]
+    for column in columns:
+        blocks += [Heading(f"By {column}"), plain(behind_means.subgroup_table(report.results, column, report.unit))]
     return Section("subgroups", "Subgroups", blocks, short="Subgroups")
 
 
 def from_authors(author: Author) -> Section:
     """Return what the authors have stated, or where they can."""
-    said = [(title, [linked(text)]) for title, text in statements(author)]
+    # fields are named like Python's, and shown as titles
+    said = [(key.replace("_", " ").capitalize(), [linked(text)]) for key, text in author.statements().items()]
     nothing = Markup(
         "The authors have stated nothing yet. What only they know, such as the reference standard, eligibility and "
         "ethics approval, belongs under the key <code>author</code> of the study's YAML file."
@@ -262,7 +341,8 @@ def _provenance(report: StudyReport) -> Section:
         *_runs(report),
     ]
     every: list[Block] = ["Each is the specification of the first run. The others differ in their seed."]
-    for title, text in specs(report.findings):
+    for one in report.findings.conditions:
+        title, text = report.findings.full(one), json.dumps(one.run.spec, indent=1, ensure_ascii=False)
         every += [Heading(title), Code(f"Specification: {title}", text)]
     blocks.append(Fold("Full specification of each condition", every))
     return Section("provenance", "Provenance", blocks, short="Provenance", late=True)
@@ -354,7 +434,7 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _care,
     lambda report: registered.hypotheses_section(report.results, report.unit),
     _sites,
-    sums_section.section,
+    sums_section,
     _trends,
     _published,
     _cohort,

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..analysis.conditions import Condition
-from ..analysis.controls import Controls
-from ..analysis.findings import Findings
 from ..analysis.published_values import Reproduction
 from ..analysis.study_results import StudyResults
 from ..analysis.summed import Level, levels
 from ..core import registry
 from ..figures import Figure
 from ..io.text import readable
-from ..study.plan import Plan
 from . import behind_means
 from .answer import Answer, answer
 from .cohort import Cohort, cohorts, events, problems
@@ -45,21 +42,9 @@ class StudyReport:
 
     def __init__(self, results: StudyResults) -> None:
         self.results = results
-
-    @property
-    def plan(self) -> Plan:
-        """The declared study."""
-        return self.results.plan
-
-    @property
-    def findings(self) -> Findings:
-        """The numbers of the study."""
-        return self.results.findings
-
-    @property
-    def controls(self) -> Controls:
-        """The numbers of controls without a network."""
-        return self.results.controls
+        self.plan = results.plan
+        self.findings = results.findings
+        self.controls = results.controls
 
     @functools.cached_property
     def runs(self) -> list[Trained]:

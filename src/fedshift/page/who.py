@@ -74,11 +74,11 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
     unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
     used = left["site"].isin([*partition.sources, *partition.external])
-    reasons = [
-        Reason("could not be read", unreadable),
-        Reason("of sites that take no part", int((~used).sum())),
-        Reason(_left_out_by(partition), int(used.sum())),
-    ]
+    reasons = {
+        "could not be read": unreadable,
+        "of sites that take no part": int((~used).sum()),
+        _left_out_by(partition): int(used.sum()),
+    }
     sides = [
         FlowSide(
             title,
@@ -98,7 +98,7 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
         for part in [rows[rows["role"] == role]]
         if sites
     ]
-    left_out = [reason for reason in reasons if reason.images]
+    left_out = [f"{images:,} {words}" for words, images in reasons.items() if images]
     return Flow(len(samples) + unreadable, _people(samples, unit), left_out, sides)
 
 
@@ -204,14 +204,6 @@ _LETTERS = 14
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Images that are left out, and why."""
-
-    words: str
-    images: int
-
-
-@dataclass(frozen=True)
 class FlowSide:
     """The sites of a role: images, patients (empty where unknown), and the images of each split at each site."""
 
@@ -237,14 +229,14 @@ class Flow:
 
     images: int
     people: str
-    left_out: list[Reason]
+    left_out: list[str]
     sides: list[FlowSide]
 
 
 def flow_in_words(flow: Flow) -> str:
     """Return the diagram in words, for readers who cannot see it."""
     parts = [f"Flow of images. Table: {', '.join(_totals(flow))}."]
-    parts.append(f"Left out: {', '.join(f'{r.images:,} {r.words}' for r in flow.left_out) or 'none'}.")
+    parts.append(f"Left out: {', '.join(flow.left_out) or 'none'}.")
     for side in flow.sides:
         sites = "; ".join(
             f"{site} {', '.join(f'{split} {n:,}' for split, n in zip(side.splits, counts, strict=True))}"
@@ -258,12 +250,12 @@ def flow_svg(name: str, flow: Flow) -> str:
     """Return the diagram; `name` makes its ids unique."""
     body = list(_box(0, 0, WIDTH, ["Table of images", ", ".join(_totals(flow))]))
     top = 2 * _LINE + _PAD
-    reasons = [f"{reason.images:,} {reason.words}" for reason in flow.left_out]
-    lines = ["Left out", *(short(text, 46) for text in reasons or ["none"])]
-    body += _arrow(_INSIDE / 2 - 20, top, top + len(lines) * _LINE + 4 * _PAD)
-    body += _arrow_right(_INSIDE / 2 - 20, top + _PAD + _LINE, _INSIDE / 2 + 4)
+    lines = ["Left out", *(short(text, 46) for text in flow.left_out or ["none"])]
+    x, bottom = _INSIDE / 2 - 20, top + len(lines) * _LINE + 4 * _PAD
+    body.append(_line(f"M{x:g} {top:g}V{bottom - 1:g}m-3 -5l3 5l3 -5"))
+    body.append(_line(f"M{x:g} {top + _PAD + _LINE:g}H{x + 23:g}m-5 -3l5 3l-5 3"))
     body += _box(_INSIDE / 2 + 4, top + _PAD, WIDTH - _INSIDE / 2 - 4, lines, dashed=True)
-    top += len(lines) * _LINE + 4 * _PAD
+    top = bottom
     heights = []
     x = 0.0
     for n, side in enumerate(flow.sides):
@@ -302,17 +294,6 @@ def _text(x: float, y: float, text: str, look: str = "") -> str:
     return f'<text x="{x:g}" y="{y:g}" font-size="10.5" fill="currentColor"{look}>{escape(text)}</text>'
 
 
-def _arrow(x: float, top: float, bottom: float) -> Iterator[str]:
-    """Yield an arrow that points down."""
-    yield (
-        f'<path d="M{x:g} {top:g}V{bottom - 1:g}m-3 -5l3 5l3 -5" fill="none" stroke="currentColor" '
-        'stroke-opacity="0.7"/>'
-    )
-
-
-def _arrow_right(left: float, y: float, right: float) -> Iterator[str]:
-    """Yield an arrow that points to the right."""
-    yield (
-        f'<path d="M{left:g} {y:g}H{right - 1:g}m-5 -3l5 3l-5 3" fill="none" stroke="currentColor" '
-        'stroke-opacity="0.7"/>'
-    )
+def _line(path: str) -> str:
+    """Return a line with the head of an arrow, whose path is given."""
+    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.7"/>'
