@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
-from fedshift.analysis import score, study_results, study_tables
+from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
 from fedshift.analysis.names import IDS, LEVELS, Names
 from fedshift.analysis.predictions import INFERENCE
@@ -68,7 +68,7 @@ def test_words_lead_to_ids_and_back(tmp_path: Path, partition: Any) -> None:
     plan, paths = fake_study.build(
         tmp_path, lambda *_: 0.8, partition=partition, inferences=SWEEP, seeds=[0, 1], metrics=["accuracy"]
     )
-    written = study_tables.read_table(score.score(plan, paths))
+    written = score.read_table(score.score(plan, paths))
     names = Names(plan)
     scores = names.identified(written)
     assert len(scores) == len(written)
@@ -81,7 +81,7 @@ def test_words_lead_to_ids_and_back(tmp_path: Path, partition: Any) -> None:
 
 def test_rows_of_another_study_are_left_out(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
-    written = study_tables.read_table(score.score(plan, paths))
+    written = score.read_table(score.score(plan, paths))
     fewer = fake_study.plan(tmp_path, runs=[{"algorithm": "fedavg", "bn": "local"}], inferences=["tsmobn"])
     scores = Names(fewer).identified(written)
     assert set(scores["run"]) == set(fewer.runs)

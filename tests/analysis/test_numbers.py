@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
-from fedshift.analysis import estimates, numbers, study_results, study_tables
+from fedshift.analysis import estimates, numbers, score, study_results
 from fedshift.analysis.estimates import Estimate
 from fedshift.analysis.numbers import TYPES, Key, Numbers
 from fedshift.analysis.values import Value
@@ -54,7 +54,7 @@ def test_tables_are_views_of_the_numbers(tmp_path: Path) -> None:
     files = paths.study_files(plan.name)
     found = study_results.load(plan, paths).findings.numbers
     for name in ("effects", "comparisons"):
-        table = study_tables.read_table(files.result(name))
+        table = score.read_table(files.result(name))
         keys = [column for column in Key._fields if column in table]
         quantity = {} if "quantity" in keys else {"quantity": "difference"}
         assert len(table)

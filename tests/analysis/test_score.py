@@ -16,7 +16,7 @@ from fake_study import EVIL
 from scipy.stats import t as student
 from scored_study import scored, summarised
 
-from fedshift.analysis import predictions, score, study_results, study_tables
+from fedshift.analysis import predictions, score, study_results
 from fedshift.analysis.conditions import conditions, distinguishing_settings
 from fedshift.analysis.predictions import Predictions
 from fedshift.core.errors import UserError
@@ -50,7 +50,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path)
     out = score.score(plan, paths)
     assert out == tmp_path / "results" / "studies" / "fake" / "scores.csv"
-    table = study_tables.read_table(out)
+    table = score.read_table(out)
     assert list(table) == COLUMNS.split()
     assert len(table) == 6 * 2 * 4 * 7  # runs, inferences, sites, metrics
     assert set(table["site"]) == {"centre0", "centre3", "centre1", EVIL}
@@ -62,7 +62,7 @@ def test_scores_are_tidy(tmp_path: Path) -> None:
 
 def test_summary_is_over_seeds(tmp_path: Path) -> None:
     plan, paths = scored(tmp_path, by_seed)
-    table = study_tables.read_table(summary.summarise(study_results.load(plan, paths)))
+    table = score.read_table(summary.summarise(study_results.load(plan, paths)))
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
@@ -110,7 +110,7 @@ def test_a_mean_over_partitions_stands_beside_each(tmp_path: Path) -> None:
 def test_a_missing_run_is_named_and_counted(tmp_path: Path) -> None:
     plan, paths = fake_study.build(tmp_path, by_seed, without={"bn": "local", "seed": 2})
     out = score.score(plan, paths)
-    table = study_tables.read_table(summary.summarise(study_results.load(plan, paths)))
+    table = score.read_table(summary.summarise(study_results.load(plan, paths)))
     missing = read_json(out.with_name("missing.json"))
     assert [(m["run"].startswith("fedavg-local-"), m["inference"]) for m in missing] == [
         (True, "source"),
@@ -130,7 +130,7 @@ def test_a_partial_file_is_missing_not_averaged(tmp_path: Path) -> None:
     table = read_table(path)
     write_table(path, table.drop(index=table.index[table["inference"] == "source"][:5]))
     score.score(plan, paths)
-    (entry,) = study_tables.missing(plan, paths)
+    (entry,) = score.missing(plan, paths)
     assert (entry["run"], entry["inference"]) == (run, "source")
     assert entry["why"].startswith("partial: 5 of ")
 
@@ -237,7 +237,7 @@ def uneven(table: pd.DataFrame) -> pd.DataFrame:
 def test_the_interval_of_balanced_accuracy_is_over_whole_patients(tmp_path: Path) -> None:
     """That of the mean of two recalls, each with the factor k / (k - 1) of its k patients."""
     plan, paths = scored(tmp_path, by_seed, seeds=[1], change=uneven)
-    table = study_tables.read_table(summary.summarise(study_results.load(plan, paths)))
+    table = score.read_table(summary.summarise(study_results.load(plan, paths)))
     row = pick(table, site="centre1", inference="source", metric="balanced_accuracy", bn="local").iloc[0]
     run = next(r for r in plan.runs.values() if r.bn == "local")
     predicted = Predictions(plan, paths).read(run, "source").query("site == 'centre1'")
@@ -350,7 +350,7 @@ def test_tables_escape_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["01", "NA", "1e3", "None"])
 def test_a_site_keeps_its_name(tmp_path: Path, name: str) -> None:
     plan, paths = scored(tmp_path, partition={"internal": ["centre0", "centre3"], "external": [name]})
-    table = study_tables.read_table(summary.summarise(study_results.load(plan, paths)))
+    table = score.read_table(summary.summarise(study_results.load(plan, paths)))
     assert name in set(table["site"])
     assert set(table["held_out"]) == {name}
 
@@ -397,7 +397,7 @@ def test_predictions_that_cannot_be_scored_are_said(
     said = [line for line in said if line.startswith(f"{path}: ")]
     assert said
     assert all("is left out of all scores: " in line and why in line for line in said)
-    assert {entry["run"] for entry in study_tables.missing(plan, paths)} == {path.parent.name}
+    assert {entry["run"] for entry in score.missing(plan, paths)} == {path.parent.name}
 
 
 def test_the_page_says_which_predictions_cannot_be_scored(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from scored_study import summarised
 
 from fedshift import study
-from fedshift.analysis import study_results, study_tables, subgroups
+from fedshift.analysis import score, study_results, subgroups
 from fedshift.cli.data import inspected
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
@@ -58,7 +58,7 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[P
 
 
 def rows(plan: Plan, paths: Paths) -> pd.DataFrame:
-    table = study_tables.read_table(paths.study_files(plan.name).result("subgroups"))
+    table = score.read_table(paths.study_files(plan.name).result("subgroups"))
     assert list(table) == subgroups.COLUMNS
     return table[(table["inference"] == "source") & (table["bn"] == "local")].set_index(["column", "group", "role"])
 
@@ -85,7 +85,7 @@ def test_images_without_a_value_are_a_group_and_none_is_lost(tmp_path: Path, mon
     plan, paths = made(tmp_path, monkeypatch)
     found = rows(plan, paths)
     assert set(found.loc["Sex"].index.get_level_values("group")) == {"f", ""}
-    scores = study_tables.read_table(paths.study_files("fake").scores)
+    scores = score.read_table(paths.study_files("fake").scores)
     tested = scores[(scores["metric"] == "accuracy") & (scores["run"] == scores["run"].iloc[0])]
     for role in ("internal", "external"):
         wanted = tested[(tested["role"] == role) & (tested["inference"] == "source")]["n"].sum()
@@ -134,7 +134,7 @@ def test_the_page_shows_them_as_exploratory(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_study_without_subgroups_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, paths = made(tmp_path, monkeypatch, subgroups=[])
-    assert study_tables.read_table(paths.study_files("fake").result("subgroups")).empty
+    assert score.read_table(paths.study_files("fake").result("subgroups")).empty
     assert "Subgroups" not in page.write(study_results.load(plan, paths)).read_text(encoding="utf-8")
 
 

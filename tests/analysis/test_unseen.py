@@ -9,7 +9,7 @@ import fake_study
 import pandas as pd
 import pytest
 
-from fedshift.analysis import score, study_results, study_tables, unseen
+from fedshift.analysis import score, study_results, unseen
 from fedshift.analysis.names import Names
 from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
@@ -52,7 +52,7 @@ def made(root: Path, change: Any = guises, **changes: Any) -> tuple[Plan, Paths,
 
 def test_what_was_trained_on_is_told_apart(tmp_path: Path) -> None:
     plan, paths, seen, new = made(tmp_path)
-    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
+    found = score.read_table(paths.study("fake") / "unseen.csv")
     assert list(found) == unseen.COLUMNS
     assert len(found) == 2 * 2 * 2, "BN policies, inferences, kinds of image"
     known, other = found[found["trained_on"]], found[~found["trained_on"]]
@@ -76,7 +76,7 @@ def nothing_shared(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("change", [None, nothing_shared], ids=["no guises", "nothing shared"])
 def test_where_no_image_has_another_guise_there_is_nothing_to_tell(tmp_path: Path, change: Any) -> None:
     plan, paths, *_ = made(tmp_path, change)
-    found = study_tables.read_table(paths.study("fake") / "unseen.csv")
+    found = score.read_table(paths.study("fake") / "unseen.csv")
     assert found.empty
     assert list(found) == unseen.COLUMNS
     assert unseen.shown(study_results.load(plan, paths).findings, found) is None

@@ -12,7 +12,7 @@ from invented import made
 from scored_study import summarised
 
 from fedshift import study
-from fedshift.analysis import roc, study_results
+from fedshift.analysis import net_benefit, study_results
 from fedshift.core import registry
 from fedshift.io.paths import STUDIES
 
@@ -28,7 +28,7 @@ def counted(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
 
 def test_corners_are_the_shares_that_reach_a_threshold() -> None:
     """Of 5 negatives, one ties with a positive at 0.8 and one at 0.3: both steps are diagonal."""
-    corners = np.stack(roc.curve(POSITIVE, SCORE), 1)
+    corners = np.stack(net_benefit.curve(POSITIVE, SCORE), 1)
     assert corners == pytest.approx(counted(POSITIVE, SCORE))
     assert corners.tolist() == [
         pytest.approx(corner)
@@ -42,16 +42,16 @@ def test_the_mean_curve_is_read_at_equal_shares_of_negatives() -> None:
     The second curve is that of a guess, whose sensitivity is the share itself.
     """
     guess = (np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-    first = roc.mean_curve([roc.curve(POSITIVE, SCORE)])
-    both = roc.mean_curve([roc.curve(POSITIVE, SCORE), guess])
+    first = net_benefit.mean_curve([net_benefit.curve(POSITIVE, SCORE)])
+    both = net_benefit.mean_curve([net_benefit.curve(POSITIVE, SCORE), guess])
     at = {share: round(100 * share) for share in (0.0, 0.1, 0.4, 0.5, 1.0)}
     assert [first[at[share]] for share in at] == pytest.approx([0.25, 0.375, 0.75, 0.875, 1.0])
-    assert both == pytest.approx((first + roc.GRID) / 2)
+    assert both == pytest.approx((first + net_benefit.GRID) / 2)
 
 
 def test_the_area_is_the_auc_of_pairs() -> None:
     """Of 20 pairs 15 are in order, and two are tied."""
-    corners = roc.curve(POSITIVE, SCORE)
+    corners = net_benefit.curve(POSITIVE, SCORE)
     pairs = SCORE[POSITIVE][:, None] - SCORE[~POSITIVE][None]
     assert np.trapezoid(corners[1], corners[0]) == pytest.approx((pairs > 0).mean() + (pairs == 0).mean() / 2)
 

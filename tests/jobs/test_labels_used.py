@@ -17,7 +17,7 @@ from predicting import by_hand, trained
 from torch import nn
 from toy import differing
 
-from fedshift.analysis import effects, score, study_results, study_tables
+from fedshift.analysis import effects, score, study_results
 from fedshift.analysis.findings import LABELS
 from fedshift.analysis.names import Names
 from fedshift.data.prepared import Prepared
@@ -251,7 +251,7 @@ def test_each_site_is_predicted_by_the_model_adapted_to_it_alone(made: tuple[Pla
 
 def sizes(plan: Plan, paths: Paths) -> dict[str, dict[str, int]]:
     """Images scored, by inference and site."""
-    table = study_tables.read_table(score.score(plan, paths))
+    table = score.read_table(score.score(plan, paths))
     keyed = Names(plan).identified(table[table["metric"] == "accuracy"])
     return {str(key): dict(zip(part["site"], part["n"], strict=True)) for key, part in keyed.groupby("inference_id")}
 
@@ -268,7 +268,7 @@ def test_images_it_was_adapted_to_stay_in_the_file_and_out_of_the_scores(made: t
         included: everything,
         tsmobn: fallen,
     }
-    assert study_tables.missing(plan, paths) == []
+    assert score.missing(plan, paths) == []
     for name in plan.inferences:
         counts = written(plan, paths, name)["site"].value_counts().to_dict()
         assert counts == everything
@@ -281,7 +281,7 @@ def test_scores_are_those_of_the_images_that_are_left(made: tuple[Plan, Paths]) 
     left = table[~table["adapted"].astype(bool)]
     right = (left["p1"] > left["p0"]) == (left["label"] == 1)
     expected = right.groupby(left["site"]).mean().to_dict()
-    scores = Names(plan).identified(study_tables.read_table(score.score(plan, paths)))
+    scores = Names(plan).identified(score.read_table(score.score(plan, paths)))
     mine = scores[(scores["inference_id"] == name) & (scores["metric"] == "accuracy")]
     assert dict(zip(mine["site"], mine["value"], strict=True)) == pytest.approx(expected)
 

@@ -26,7 +26,7 @@ from predicting import (
 
 import fedshift.jobs.predict
 import fedshift.jobs.run_images
-from fedshift.analysis import predictions, score, study_tables
+from fedshift.analysis import predictions, score
 from fedshift.core.errors import UserError
 from fedshift.inferences import Inference
 from fedshift.inferences.source import Source
@@ -163,8 +163,8 @@ ABLATIONS = {
 @pytest.mark.parametrize("given", [ALONE, LISTED], ids=["one by one", "in lists"])
 def test_ablations_are_told_apart_in_the_scores(tmp_path: Path, given: list[dict[str, Any]]) -> None:
     plan, paths = fake_study.build(tmp_path, inferences=given, seeds=[0])
-    table = study_tables.read_table(score.score(plan, paths))
-    assert study_tables.missing(plan, paths) == []
+    table = score.read_table(score.score(plan, paths))
+    assert score.missing(plan, paths) == []
     columns = ["inference", "momentum", "batch_size", "order"]
     assert set(table[columns].itertuples(index=False, name=None)) == ABLATIONS
     assert not table.duplicated(["run", "site", "metric", *columns]).any()
@@ -214,7 +214,7 @@ def test_an_inference_alone_and_in_a_sweep_is_predicted_once(tmp_path: Path) -> 
     for run in plan.runs:
         first, second = plan.predictions(run)
         assert first == "tsmobn" and second.startswith("tsmobn-")
-    scores = study_tables.read_table(score.score(plan, paths)).query("metric == 'accuracy'")
+    scores = score.read_table(score.score(plan, paths)).query("metric == 'accuracy'")
     assert scores["value"].tolist() == pytest.approx([0.9] * 2 * 4 * 2)  # runs, sites, inferences
 
 
@@ -254,10 +254,10 @@ def test_a_grid_asks_for_inferences_of_its_own(tmp_path: Path) -> None:
 def test_inferences_of_some_runs_are_not_missed_in_others(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg"}, {"algorithm": "pooled", "inferences": ["source"]}]
     plan, paths = fake_study.build(tmp_path, runs=runs, seeds=[0])
-    table = study_tables.read_table(score.score(plan, paths))
+    table = score.read_table(score.score(plan, paths))
     found = set(table[["algorithm", "inference"]].itertuples(index=False, name=None))
     assert found == {("fedavg", "source"), ("fedavg", "tsmobn"), ("pooled", "source")}
-    assert study_tables.missing(plan, paths) == []
+    assert score.missing(plan, paths) == []
 
 
 @pytest.mark.parametrize(
@@ -318,8 +318,8 @@ def test_clients_alone_predict_their_own_site_and_a_pooled_model_all(tmp_path: P
         assert same == [not alone] * len(same)
         out = paths.predictions(run, "source")
         predict(paths.run(run), {"source": Source()}, paths, out)
-    scores = study_tables.read_table(score.score(plan, paths))
-    assert study_tables.missing(plan, paths) == [], "external sites are not missed where there is no model for them"
+    scores = score.read_table(score.score(plan, paths))
+    assert score.missing(plan, paths) == [], "external sites are not missed where there is no model for them"
     assert set(scores.query("algorithm == 'local'")["site"]) == {*INTERNAL}
 
 

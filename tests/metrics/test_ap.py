@@ -13,7 +13,7 @@ from fake_study import predictions_of
 from scipy.special import expit, logit
 from scipy.stats import t as student
 
-from fedshift.analysis import score, study_tables
+from fedshift.analysis import score
 from fedshift.analysis.predictions import Predictions
 from fedshift.analysis.study_results import load
 from fedshift.io.tables import read_table, write_table
@@ -97,7 +97,7 @@ def test_the_interval_at_a_site_is_made_of_the_influence_of_patients(tmp_path: P
         table["p0"] = 1 - table["p1"]
         write_table(file, table)
     score.score(plan, paths)
-    found = study_tables.read_table(summary.summarise(load(plan, paths)))
+    found = score.read_table(summary.summarise(load(plan, paths)))
     here = (found["site"] == "centre1") & (found["inference"] == "source") & (found["bn"] == "aggregated")
     row = found[here].iloc[0]
     results = load(plan, paths)

@@ -15,7 +15,7 @@ from predicting import complaint, load, predicted, trained
 from scored_study import results_of
 from torch import nn
 
-from fedshift.analysis import predictions, study_results, study_tables
+from fedshift.analysis import predictions, score, study_results
 from fedshift.analysis.conditions import conditions
 from fedshift.analysis.findings import LABELS, Findings
 from fedshift.analysis.values import DASH
@@ -225,14 +225,14 @@ def test_inferences_that_differ_in_the_seed_of_the_draw_are_told_apart(tmp_path:
     assert len(set(names)) == 4
     assert "seed 0" in names[1]
     assert "seed 1" in names[2]
-    table = study_tables.read_table(paths.study(plan.name) / "scores.csv")
+    table = score.read_table(paths.study(plan.name) / "scores.csv")
     assert table["inference"].nunique() == 4
     assert not table.duplicated(["run", "site", "metric", *predictions.INFERENCE]).any()
 
 
 def test_labels_are_told_in_full_where_all_settings_are_the_default(tmp_path: Path) -> None:
     _, plan, paths = scored(tmp_path, lambda *_: 0.9, inferences=["source", PERSONAL], seeds=[0])
-    table = study_tables.read_table(paths.study(plan.name) / "scores.csv")
+    table = score.read_table(paths.study(plan.name) / "scores.csv")
     plain, told = sorted(table["inference"].unique())
     assert plain == "source"
     assert told.startswith("source(personalise={")

@@ -9,7 +9,7 @@ import fake_study
 import pandas as pd
 from scored_study import scored
 
-from fedshift.analysis import published_values, reference, study_tables, trends
+from fedshift.analysis import published_values, score, trends
 from fedshift.analysis.published_words import Words
 from fedshift.analysis.quantities import Values
 from fedshift.analysis.study_results import load
@@ -55,7 +55,7 @@ def compared(root: Path, rows: str = "", **changes: Any) -> tuple[Plan, Paths]:
     plan, paths = scored_beside(root, rows, **changes)
     results = load(plan, paths)
     words, values, files = Words(plan), Values(results), paths.study_files(plan.name)
-    blind = reference.table(results.predictions, results.samples)
+    blind = score.blind(results.predictions, results.samples)
     write_table(files.result("comparison"), published_values.table(words, values))
     write_table(files.result("trends"), trends.table(words, values, blind))
     return plan, paths
@@ -76,4 +76,4 @@ def scored_beside(
 
 
 def read(plan: Plan, paths: Paths, name: str) -> pd.DataFrame:
-    return study_tables.read_table(paths.study(plan.name) / f"{name}.csv")
+    return score.read_table(paths.study(plan.name) / f"{name}.csv")

@@ -18,9 +18,9 @@ from ..io.paths import Paths, RunFiles
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.run import flat
-from . import study_tables
 from .conditions import CONDITION, conditions
 from .predictions import INFERENCE
+from .score import read_table
 
 ABSENT = "absent"
 """Stands for the value of a setting that a run does not have."""
@@ -56,7 +56,7 @@ def of_study(name: str, plan: Plan, paths: Paths) -> Side:
         for run in condition.runs.values()
     }
     file = paths.study_files(plan.name).scores
-    return Side(name, runs, _scores(study_tables.read_table(file)) if file.exists() else None)
+    return Side(name, runs, _scores(read_table(file)) if file.exists() else None)
 
 
 def of_folder(folder: Path) -> Side:
@@ -64,7 +64,7 @@ def of_folder(folder: Path) -> Side:
 
     The folder is one such as results/studies/demo, or a copy of it. Raises UserError if it has no scores.csv.
     """
-    table = study_tables.read_table(folder / "scores.csv")
+    table = read_table(folder / "scores.csv")
     rows = table.drop_duplicates("run")[["run", "seed", *CONDITION]].itertuples(index=False, name=None)
     runs: dict[Run, dict[str, str] | None] = {}
     for run, seed, *words in rows:

@@ -14,7 +14,7 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.plan import Plan
 from ..study.published import BASELINE
-from . import estimates, folds, reference, score
+from . import estimates, folds, score
 from .conditions import ALL, CONDITION, Condition, several
 from .estimates import Estimate
 from .names import IDS, LEVELS, Names
@@ -111,7 +111,7 @@ class Estimates:
         self.scores = scores
         self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
         self.left_out = undefined(names.conditions, scores)
-        self.left_out |= of_one_class(names.conditions, reference.table(predicted, samples).reset_index())
+        self.left_out |= of_one_class(names.conditions, score.blind(predicted, samples).reset_index())
         # Data of one source, prepared in several ways, show the same patients, who count once.
         sources = {data.source: clusters(samples, id_) for id_, data in reversed(names.plan.data.items())}
         self.clusters: Mapping[str, Clusters] = {id_: sources[data.source] for id_, data in names.plan.data.items()}

@@ -25,7 +25,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data
-from . import cases, controls, folds, net_benefit, operating_point, roc, score, study_tables
+from . import cases, controls, folds, net_benefit, operating_point, score
 from .contrasts import ranking
 from .findings import Findings
 from .names import Names
@@ -52,7 +52,7 @@ def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
     """
     declared = RESULT_TABLES[name]
     columns = declared.columns or importlib.import_module(f"{PACKAGE}.{declared.worker}").COLUMNS
-    table = study_tables.parse_table(content, path)
+    table = score.parse_table(content, path)
     require_columns(path, table, dict.fromkeys(columns, "anything"), AGAIN)
     require_unique(path, table, list(declared.keys), AGAIN)
     return table
@@ -145,7 +145,7 @@ class StudyResults:
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
         """The predictions that could not be scored: run, inference and why."""
-        return study_tables.missing(self.plan, self.paths)
+        return score.missing(self.plan, self.paths)
 
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
@@ -220,7 +220,7 @@ class StudyResults:
         return cases.cases(self.findings, self.predictions)
 
     def _curves(self) -> pd.DataFrame:
-        curves = self._titled(roc.table(self.findings, self.predictions))
+        curves = self._titled(net_benefit.roc(self.findings, self.predictions))
         held_out = {key: condition.held_out for key, condition in self.names.conditions.items()}
         return curves.assign(held_out=curves["condition_id"].map(held_out))
 

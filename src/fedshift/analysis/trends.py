@@ -108,7 +108,7 @@ def quantile(seeds: int) -> float:
 def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
     """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
 
-    `reference` has the level of chance of each condition, role, site and metric (see `analysis.reference`).
+    `reference` has the level of chance of each condition, role, site and metric (see `score.blind`).
     """
     printed = _printed(words)
     levels: dict[Any, float] = reference["chance"].to_dict()

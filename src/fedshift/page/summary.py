@@ -11,8 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..analysis import cells, effects, published_values
-from ..analysis import reference as blind
+from ..analysis import cells, effects, published_values, score
 from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION
 from ..analysis.controls import Controls
@@ -23,7 +22,7 @@ from ..analysis.numbers import Numbers, Row
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.published_words import Words
 from ..analysis.quantities import Values
-from ..analysis.reference import PLACE
+from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
 from ..analysis.values import save
 from ..io.result_tables import SUMMARISED, ResultTable
@@ -67,7 +66,7 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     class, and `se` is over patients alone. `p_chance` is the one-sided p that the score is at chance or above, of
     metrics whose chance prevalence does not move. `published` and `published_std` are the printed values (see
     `published_values`), in the unit of the mean. `chance` and `majority` are the scores of a model without knowledge
-    (see `reference`).
+    (see `score.blind`).
     """
     return names.described(numbers.view("score").assign(study=names.plan.name, p_chance=lambda t: t["p"]))[COLUMNS]
 
@@ -97,7 +96,7 @@ class Inputs:
     @functools.cached_property
     def reference(self) -> pd.DataFrame:
         """The scores of a model without knowledge."""
-        return blind.table(self.predicted, self.samples)
+        return score.blind(self.predicted, self.samples)
 
     @functools.cached_property
     def numbers(self) -> Numbers:
