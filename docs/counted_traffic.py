@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from fedshift.analysis import communication, published_values, study_results
+from fedshift.analysis.published_values import Values
 from fedshift.analysis.published_words import Words
-from fedshift.analysis.quantities import Values
 from fedshift.io.paths import Paths
 from fedshift.io.result_tables import SCORES
 from fedshift.io.tables import write_table

@@ -13,8 +13,7 @@ from fedshift import Federation
 from fedshift.algorithms import Collaboration
 from fedshift.algorithms._collaboration import NoCollaboration
 from fedshift.analysis import communication
-from fedshift.analysis.communication import SampleCounts
-from fedshift.analysis.traffic import forecast
+from fedshift.analysis.communication import SampleCounts, forecast
 from fedshift.engine.ledger import Traffic
 from fedshift.page.history import Trained, costs
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import collapse
-from fedshift.analysis.names import Names
+from fedshift.analysis.numbers import Names
 from fedshift.analysis.predictions import Predictions
 from fedshift.core.rng import stream
 from fedshift.inferences import COUNT

@@ -18,8 +18,7 @@ from toy import TRAVELS, clients, network
 
 from fedshift import Federation
 from fedshift.algorithms import Algorithm, Local, Mean, Server
-from fedshift.analysis.communication import tables
-from fedshift.analysis.traffic import Forecast, forecast
+from fedshift.analysis.communication import Forecast, forecast, tables
 from fedshift.cli import main
 from fedshift.core.registry import build, discover
 from fedshift.models import initialise

@@ -13,7 +13,7 @@ from scored_study import summarised
 
 from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
-from fedshift.analysis.names import IDS, LEVELS, Names
+from fedshift.analysis.numbers import IDS, LEVELS, Names
 from fedshift.analysis.predictions import INFERENCE
 
 SWEEP: list[Any] = [

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import score, study_results, unseen
-from fedshift.analysis.names import Names
+from fedshift.analysis.numbers import Names
 from fedshift.analysis.predictions import Predictions
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table

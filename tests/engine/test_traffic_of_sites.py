@@ -11,7 +11,7 @@ from served_sites import Hospitals, trained
 from three_sites import SITES, STUDY, write
 
 from fedshift import study
-from fedshift.analysis.traffic import forecast
+from fedshift.analysis.communication import forecast
 from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.transport import Fault, Message
 from fedshift.hospitals import agreed

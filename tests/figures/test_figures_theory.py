@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedshift.figures import _descent as rates
+from fedshift.figures import convergence_rates as rates
 from fedshift.figures import ntk, toy
 from fedshift.figures.convergence_rates import ConvergenceRates
 

@@ -19,7 +19,7 @@ from toy import differing
 
 from fedshift.analysis import effects, score, study_results
 from fedshift.analysis.findings import LABELS
-from fedshift.analysis.names import Names
+from fedshift.analysis.numbers import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise

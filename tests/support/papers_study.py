@@ -10,8 +10,8 @@ import pandas as pd
 from scored_study import scored
 
 from fedshift.analysis import published_values, score, trends
+from fedshift.analysis.published_values import Values
 from fedshift.analysis.published_words import Words
-from fedshift.analysis.quantities import Values
 from fedshift.analysis.study_results import load
 from fedshift.io.paths import Paths
 from fedshift.io.tables import write_table

@@ -20,8 +20,7 @@ from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .effects import compared, reported
 from .estimates import Bounds, Estimate, Group, wilson_interval
-from .names import IDS, Names
-from .numbers import Numbers, Row, row
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples, clusters
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients", "p_reversed"]

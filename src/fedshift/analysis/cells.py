@@ -46,7 +46,7 @@ class Cell:
     networks: tuple[str, ...] = ()
 
     def key(self, metric: str) -> tuple[str, ...]:
-        """Return the values of `names.LEVELS` for a metric of this cell."""
+        """Return the values of `numbers.LEVELS` for a metric of this cell."""
         return self.condition.id, self.role, self.site, self.inference, metric
 
     @property

@@ -14,7 +14,7 @@ from ..inferences import Inference
 from ..study.run import Run
 from . import effects
 from .conditions import CONDITION
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Part, Predictions
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")

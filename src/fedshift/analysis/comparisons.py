@@ -20,8 +20,7 @@ from . import estimates, multiple
 from .conditions import ALL, Condition, averaged, several
 from .effects import Estimates, reported
 from .estimates import Estimate
-from .names import Names
-from .numbers import Numbers, row
+from .numbers import Names, Numbers, row
 
 Arm = tuple[str, str]
 """The ids of a condition, or family, and of an inference."""

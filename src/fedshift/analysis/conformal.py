@@ -28,7 +28,7 @@ from ..tasks.segmentation import Segmentation
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Group
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
 
 MEASURES = ("coverage", "size", "decided", "several", "none")

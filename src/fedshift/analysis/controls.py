@@ -21,8 +21,7 @@ from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
-from .names import IDS, Names
-from .numbers import Numbers, Row, row
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import Part, Predictions
 from .values import Value
 

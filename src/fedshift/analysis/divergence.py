@@ -17,7 +17,7 @@ from ..jobs.features import SiteFeatures, features
 from ..study.plan import Plan
 from . import effects, study_results
 from .conditions import CONDITION, Condition
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, clusters
 
 EACH = 200

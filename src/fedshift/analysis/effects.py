@@ -17,8 +17,7 @@ from ..study.published import BASELINE
 from . import estimates, folds, score
 from .conditions import ALL, CONDITION, Condition, several
 from .estimates import Estimate
-from .names import IDS, LEVELS, Names
-from .numbers import Numbers, Row, row
+from .numbers import IDS, LEVELS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
 
 COLUMNS = [

@@ -11,8 +11,7 @@ from . import effects, multiple, score
 from .comparisons import Arm, Entry
 from .conditions import ALL, Condition, averaged, several
 from .estimates import FEWEST
-from .names import Names
-from .numbers import Numbers
+from .numbers import Names, Numbers
 from .values import DASH, NAN, Recovered, Value
 
 ALPHA = 0.025

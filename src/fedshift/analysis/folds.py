@@ -18,7 +18,7 @@ from ..metrics import Metric
 from . import estimates
 from .conditions import Condition
 from .estimates import Estimate
-from .names import LEVELS
+from .numbers import LEVELS
 from .predictions import Clusters, Part, Predictions
 
 

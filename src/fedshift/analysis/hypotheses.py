@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
     from .effects import Estimates
     from .estimates import Estimate
-    from .names import Names
-    from .numbers import Numbers, Row
+    from .numbers import Names, Numbers, Row
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
     *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),

@@ -14,7 +14,7 @@ from . import estimates
 from .conditions import CONDITION, Condition
 from .estimates import Estimate, Group
 from .findings import Findings
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .operating_point import Scored, positive_class, scored
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
 

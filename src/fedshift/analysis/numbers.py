@@ -1,6 +1,7 @@
 """The one table of numbers of a study, numbers.parquet: what is written into it, and what reads it.
 
 The CSV files of a study (see `io.result_tables`) are views of its rows, and the page looks its numbers up in it.
+`Names` is the one place where ids meet the words that people read: all else in the package is keyed by LEVELS.
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ import pandas as pd
 from ..io.guards import require_columns, require_unique
 from ..io.tables import read_table
 from ..io.text import readable
+from ..study.plan import Plan
+from .conditions import ALL, CONDITION, conditions
 from .estimates import Estimate
+from .predictions import INFERENCE, inferences
+from .predictions import TYPES as OPTIONS
 from .values import NAN, Value
 
+IDS = ["condition_id", "inference_id"]
+LEVELS = ["condition_id", "role", "site", "inference_id", "metric"]
+"""The columns that identify one number of a study, but for its seed."""
 SCHEMA: dict[str, tuple[str, str]] = {
     "quantity": ("str", "what the number is, such as `level`, `loss` or `slope`"),
     "metric": ("str", "name of the metric, in whose unit the number is; empty for calibration"),
@@ -139,3 +147,36 @@ class Numbers:
         rows = self.frame[self.frame["quantity"].isin(quantities)].reset_index(drop=True)
         counts = (name for name, dtype in TYPES.items() if dtype == "Int64")
         return rows.astype({name: "float64" if rows[name].isna().any() else "int64" for name in counts})
+
+
+class Names:
+    """The conditions and inferences of a plan, by id, with the columns that describe them in words."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.conditions = conditions(plan)
+        self.inferences = inferences(plan)
+
+    def identified(self, scores: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of scores.csv with the columns IDS, without rows of runs or inferences that the plan has not.
+
+        The id of the condition follows from the run. The columns INFERENCE differ between any two inferences of a
+        plan (see `predictions.inferences`), so that the id of the inference follows from them.
+        """
+        ids = {tuple(words[name] for name in INFERENCE): key for key, words in self.inferences.items()}
+        runs = {name: run.condition for name, run in self.plan.runs.items()}
+        columns = (scores[name].astype(object).where(scores[name].notna(), None) for name in INFERENCE)
+        inference = pd.Series([ids.get(words) for words in zip(*columns, strict=True)], scores.index, dtype=object)
+        rows = scores.assign(condition_id=scores["run"].map(runs), inference_id=inference)
+        return rows.dropna(subset=IDS).reset_index(drop=True)
+
+    def described(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table that has the columns IDS with the columns CONDITION and INFERENCE added."""
+        words = {one.id: one.words for one in self.conditions.values()}
+        words |= {one.family: one.words | {"held_out": ALL} for one in self.conditions.values()}
+        condition = {name: [words[id_][name] for id_ in table["condition_id"]] for name in CONDITION}
+        chosen = [self.inferences[id_] for id_ in table["inference_id"]]
+        inference = {
+            name: pd.array([one[name] for one in chosen], dtype=OPTIONS.get(name, "str")) for name in INFERENCE
+        }
+        return table.assign(**condition, **inference)

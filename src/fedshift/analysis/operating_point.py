@@ -17,7 +17,7 @@ from ..study.declaration import Study
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, Group
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
 from .values import NAN, Value
 

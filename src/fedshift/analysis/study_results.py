@@ -28,8 +28,7 @@ from ..study.run import Data
 from . import cases, controls, folds, net_benefit, operating_point, score
 from .contrasts import ranking
 from .findings import Findings
-from .names import Names
-from .numbers import Numbers
+from .numbers import Names, Numbers
 from .predictions import Predictions
 
 ROLES = ("internal", "external")
@@ -64,7 +63,7 @@ def load(plan: Plan, paths: Paths) -> StudyResults:
 
 
 class StudyResults:
-    """The files of a study as tables, which have the ids of condition and inference in the columns `names.IDS`."""
+    """The files of a study as tables, which have the ids of condition and inference in the columns `numbers.IDS`."""
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
         self.plan = plan

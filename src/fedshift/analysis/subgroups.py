@@ -20,8 +20,7 @@ from .conditions import CONDITION, Condition
 from .effects import Estimates
 from .estimates import Estimate
 from .folds import Whole
-from .names import IDS, Names
-from .numbers import Numbers, Row, row
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, clusters
 
 MOST = 12

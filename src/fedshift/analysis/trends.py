@@ -17,8 +17,8 @@ from ..study.published import RECORDED, Side, Trend
 from .cells import UNION, Cell
 from .effects import reported
 from .pairs import Pair, pairs
+from .published_values import Measure, Values, finite, incomparable
 from .published_words import Words
-from .quantities import Measure, Values, finite, incomparable
 from .values import NAN, listed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..metrics import Metric
 from . import predictions
 from .conditions import CONDITION
 from .findings import Findings
-from .names import IDS, Names
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Predictions, Samples
 from .values import DASH, Table, Value, inner, spread
 

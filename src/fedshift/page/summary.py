@@ -17,11 +17,10 @@ from ..analysis.conditions import CONDITION
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
-from ..analysis.names import IDS, LEVELS, Names
-from ..analysis.numbers import Numbers, Row
+from ..analysis.numbers import IDS, LEVELS, Names, Numbers, Row
 from ..analysis.predictions import INFERENCE, SITE
+from ..analysis.published_values import Values
 from ..analysis.published_words import Words
-from ..analysis.quantities import Values
 from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
 from ..analysis.values import save
