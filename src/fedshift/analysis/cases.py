@@ -17,7 +17,7 @@ from ..tasks.segmentation import COUNTS, NUMBERS, Segmentation, dice_of_images
 from . import predictions
 from .conditions import Condition
 from .findings import Findings
-from .predictions import Missing, Predictions, Samples
+from .predictions import Predictions, Samples
 
 
 def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteMistakes]:
@@ -44,7 +44,9 @@ def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples
             if part.empty:
                 continue
             done.add(site)
-            wrong = _wrong(part)
+            wrong = part.loc[part["predicted"] != part["label"], ["sample", "label", "predicted", "probability"]]
+            # equally confident ones by the name of the sample
+            wrong = wrong.sort_values(["probability", "sample"], ascending=[False, True])
             # Of each training by itself, as the tables count: the mean probabilities make fewer mistakes.
             each_wrong = [_errors(table[(table["role"] == "external") & (table["site"] == site)]) for table in tables]
             shown = [
@@ -67,12 +69,6 @@ def _errors(table: pd.DataFrame) -> int:
     """Return the number of wrong predictions of one training."""
     said = table[predictions.probabilities(table)].to_numpy(dtype=float).argmax(axis=1)
     return int((said != table["label"].to_numpy()).sum())
-
-
-def _wrong(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the wrong predictions, the most confident first; equally confident ones by the name of the sample."""
-    wrong = table.loc[table["predicted"] != table["label"], ["sample", "label", "predicted", "probability"]]
-    return wrong.sort_values(["probability", "sample"], ascending=[False, True])
 
 
 class _Predicted(NamedTuple):
@@ -100,19 +96,11 @@ def _sites(findings: Findings, predicted: Predictions, done: set[str]) -> Iterat
             if not wanted:
                 continue
             key = findings.level_inference(condition)
-            run = next((run for run in condition.runs.values() if _is_read(predicted, run, key)), None)
+            run = next((run for run, _ in predicted.by_site(condition.runs.values(), key)), None)
             if run is None:
                 continue  # score() lists it in missing.json
             for site in wanted:
                 yield _Predicted(site, role, condition, run, key)
-
-
-def _is_read(predicted: Predictions, run: Run, key: str) -> bool:
-    try:
-        predicted.parts(run, key)
-    except Missing:
-        return False
-    return True
 
 
 def worst_masks(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteOutlines]:

@@ -80,14 +80,11 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
     empty where something is not known.
     """
     rows = []
-    conditions = names.conditions.values() if names.plan.study.task.has_probabilities else ()
-    for condition in conditions:
+    for condition in names.conditions.values() if names.plan.study.task.has_probabilities else ():
         ids = {"condition_id": condition.id}
         for run in condition.runs.values():
             rows += [ids | row for row in _of_run(predicted, run, condition.inferences)]
-    columns = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
-    together = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
-    return names.described(together)[COLUMNS]
+    return names.table(rows, COLUMNS).astype(dict.fromkeys(("collapsed", *COUNTS), "Int64"))
 
 
 def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -161,8 +161,7 @@ class _Maker:
         self.study = study
         self.names = study.names
         self.plan = study.names.plan
-        conditions = list(self.names.conditions.values())
-        self.role = role(conditions)
+        self.role = role(self.names.conditions.values())
         self.metric = study.metrics[self.plan.study.headline]
         self.groups = groups(filter(self._scored, entries(self.names)), self.role)
         means = {entry.id: self._level(entry).mean for members in self.groups for entry in members}
@@ -197,8 +196,7 @@ class _Maker:
 
     def _level(self, entry: Entry) -> Estimate:
         """Return the mean over sites; without any training where there is none."""
-        found = self.study.level(entry.id, self.role, entry.inference, self.metric.name)
-        return found or estimates.NOTHING
+        return self.study.level(entry.id, self.role, entry.inference, self.metric.name) or estimates.NOTHING
 
     def _places(self, first: Entry, second: Entry) -> list[_Place]:
         """Return the sites at which both are tested and the metric is defined."""

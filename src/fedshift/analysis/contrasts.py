@@ -193,8 +193,7 @@ def ranking(findings: Findings) -> Ranking:
     `why_not` says why ranks are not compared: too few conditions or sites, or a site without a score.
     """
     role = comparisons.role(findings.conditions)
-    groups = comparisons.groups(comparisons.entries(findings.names), role)
-    members = max(groups, key=len, default=[])
+    members = max(comparisons.groups(comparisons.entries(findings.names), role), key=len, default=[])
     names = tuple(one.condition.title if findings.averaged else findings.full(one.condition) for one in members)
     values = np.array([_values(findings, one, members[0], role) for one in members]).T
     sites = len(values) if members else 0

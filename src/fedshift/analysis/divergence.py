@@ -49,10 +49,8 @@ def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
                 seen = list(features(files.folder, _asked(plan, condition), paths, EACH, threads))
                 about = {"condition_id": condition.id, "run": name, "seed": run.seed}
                 rows += [about | row for row in _rows(seen, patients, effects.plain(plan) or condition.inferences[0])]
-    known_columns = [name for name in COLUMNS if name not in (*CONDITION, *INFERENCE)]
-    table = names.described(pd.DataFrame(rows, columns=known_columns))[COLUMNS]
     out = paths.study_files(plan.name).divergence
-    write_table(out, table)
+    write_table(out, names.table(rows, COLUMNS))
     return out
 
 
@@ -88,7 +86,8 @@ def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Itera
         if not inside:
             continue
         x, of_x = part.values, _groups([part], known)
-        few = [_first(internal, -(-EACH // len(inside))) for internal in inside]
+        most = -(-EACH // len(inside))
+        few = [one._replace(samples=one.samples[:most], values=one.values[:most]) for one in inside]
         y, of_y = np.concatenate([internal.values for internal in few]), _groups(few, known)
         about: dict[str, Any] = {"inference_id": part.inference, "role": "external", "site": part.site}
         if part.inference == HOME:
@@ -97,17 +96,11 @@ def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Itera
         yield about | {"a_distance": a_distance(x, y, of_x, of_y), "mmd": mmd(x, y)}
 
 
-def _first(part: SiteFeatures, most: int) -> SiteFeatures:
-    """Return the features of at most so many images."""
-    return part._replace(samples=part.samples[:most], values=part.values[:most])
-
-
 def _groups(parts: Sequence[SiteFeatures], known: Clusters) -> np.ndarray:
     """Return the patient, or the source image, of each image of some sites (n,), as text."""
-    numbers = [
-        f"{known.group(part.site)} {number}" for part in parts for number in known.of(pd.Index(part.samples), part.site)
-    ]
-    return np.array(numbers)
+    return np.array(
+        [f"{known.group(one.site)} {n}" for one in parts for n in known.of(pd.Index(one.samples), one.site)]
+    )
 
 
 def a_distance(x: np.ndarray, y: np.ndarray, of_x: np.ndarray, of_y: np.ndarray) -> float:

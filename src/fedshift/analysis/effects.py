@@ -142,7 +142,7 @@ class Estimates:
         for whole in folds.wholes(folded, self.predicted):
             people = self.clusters[whole.condition.run.data.id]
             for metric in self.metrics.values():
-                found[(*whole.level, metric.name, whole.seed)] = whole.estimate(metric, people)
+                found[(*whole.level, metric.name, whole.seed)] = folds.estimate(metric, whole.parts, people, whole.seed)
         unfolded = [run for one in self.names.conditions.values() if not one.folded for run in one.runs.values()]
         for run, inference in self.predicted.every(unfolded):
             people = self.clusters[run.data.id]
@@ -260,8 +260,7 @@ class Estimates:
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
         """Return the mean over the sites of a role, or the value at one site; None where there is none."""
-        found = self.levels if site == ALL else self.sites
-        return found.get((id_, role, site, inference, metric))
+        return (self.levels if site == ALL else self.sites).get((id_, role, site, inference, metric))
 
     def gap(self, id_: str, inference: str, metric: str) -> Estimate | None:
         """Return the mean of the internal sites minus the mean of the external ones."""
@@ -277,8 +276,7 @@ class Estimates:
         baseline = plain(self.names.plan)
         if baseline is None or inference == baseline:
             return None
-        both = (self.level(id_, role, key, metric, site) for key in (inference, baseline))
-        return _difference(*both)
+        return _difference(*(self.level(id_, role, key, metric, site) for key in (inference, baseline)))
 
     def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
         """Yield all levels, gaps, losses and gains, with the name of the quantity."""
@@ -291,10 +289,8 @@ class Estimates:
             if role == "internal" and gap is not None:
                 yield (id_, role, site, inference, metric), "gap", gap
         for id_, role, site, inference, metric in self.sites:
-            loss = None
-            if role == "external" and (self._partition(id_), role, site, metric) not in self.left_out:
-                loss = self.loss(id_, inference, metric, site)
-            if loss is not None:
+            counts = role == "external" and (self._partition(id_), role, site, metric) not in self.left_out
+            if counts and (loss := self.loss(id_, inference, metric, site)) is not None:
                 yield (id_, role, site, inference, metric), "loss", loss
         for id_, role, site, inference, metric in (*self.sites, *self.levels):
             gain = self.gain(id_, role, inference, metric, site)

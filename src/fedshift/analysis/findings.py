@@ -56,11 +56,7 @@ class Findings:
 
     @property
     def averaged(self) -> bool:
-        """True where a mean over partitions says something: where each of them leaves out other sites.
-
-        Partitions of the same clients (iid data or not, more data or less), or that leave out nothing (more clients or
-        fewer), are compared, not averaged.
-        """
+        """True where a mean over partitions says something (see `conditions.averaged`)."""
         return averaged(self.conditions)
 
     @property
@@ -109,10 +105,6 @@ class Findings:
         """
         id_ = condition.family if across else condition.id
         return self.numbers.find(quantity, metric or self.headline.name, id_, key, role, site)
-
-    def above_guess(self, condition: Condition, key: str) -> Value:
-        """Return by how much the metric `gate` is better at home than a guess and than the commonest class."""
-        return self.effect("above_guess", condition, key, "internal", ALL, self.averaged, self.gate.name)
 
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
         """Return the loss outside: the internal mean minus the external one, turned so that a loss is positive."""
@@ -243,9 +235,7 @@ class Findings:
         sites: dict[str, None] = {}
         for condition in conditions:
             for role, site in condition.sites():
-                values = []
-                if role in roles:
-                    values = [self.value(condition, role, site, key) for key in self.keys]
+                values = [self.value(condition, role, site, key) for key in self.keys] if role in roles else []
                 if any(v.known and math.isnan(v.low) for v in values):
                     sites[site] = None
         return list(sites)
@@ -258,8 +248,7 @@ class Findings:
         """Return the external site with the worst headline value, or None if no value is known."""
         values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
         defined = {site: value for site, value in values.items() if not math.isnan(value)}
-        worse = min if self.headline.higher_is_better else max
-        return worse(defined, key=defined.__getitem__, default=None)
+        return (min if self.headline.higher_is_better else max)(defined, key=defined.__getitem__, default=None)
 
     def name(self, key: str) -> str:
         """Return the name of an inference for people, with settings where several share the name."""

@@ -38,24 +38,10 @@ class Whole:
         return self.condition.id, first.role, first.site, self.inference
 
     @property
-    def at_home(self) -> bool:
-        """True at an internal site, where each fold has other patients."""
-        return self.parts[0].role == "internal"
-
-    @property
     def samples(self) -> int:
-        """The number of samples that are tested, each once."""
-        if self.at_home:
-            return sum(len(part.label) for part in self.parts)
-        return len(self.parts[0].label)
-
-    def value(self, metric: Metric) -> float:
-        """Return the score of all folds."""
-        return value(metric, self.parts)
-
-    def estimate(self, metric: Metric, people: Clusters) -> Estimate:
-        """Return the score of all folds with the influence of each patient."""
-        return estimate(metric, self.parts, people, self.seed)
+        """The number of samples that are tested, each once: at an internal site, each fold has other patients."""
+        counts = [len(part.label) for part in self.parts]
+        return sum(counts) if self.parts[0].role == "internal" else counts[0]
 
 
 def value(metric: Metric, parts: Sequence[Part]) -> float:
@@ -119,7 +105,7 @@ def together(
     if not folded.any():
         return scores
     found = {
-        (*whole.level, metric.name, whole.seed): (whole.value(metric), whole.samples)
+        (*whole.level, metric.name, whole.seed): (value(metric, whole.parts), whole.samples)
         for whole in wholes(in_folds.values(), predicted)
         for metric in metrics
     }

@@ -75,7 +75,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             rows += _rows(predicted, condition, key, patients)
-    return names.described(pd.DataFrame(rows))[COLUMNS] if rows else pd.DataFrame(columns=COLUMNS)
+    return names.table(rows, COLUMNS)
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
@@ -120,10 +120,7 @@ def _by_site(
 
 def _joined(folds: list[Scored]) -> Scored:
     """Return the samples of all folds of a site as one set."""
-    positive = np.concatenate([fold.positive for fold in folds])
-    score = np.concatenate([fold.score for fold in folds])
-    patient = np.concatenate([fold.patient for fold in folds])
-    return Scored(positive, score, patient, folds[0].group)
+    return Scored(*map(np.concatenate, zip(*(fold[:3] for fold in folds), strict=True)), folds[0].group)
 
 
 def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -180,3 +180,8 @@ class Names:
             name: pd.array([one[name] for one in chosen], dtype=OPTIONS.get(name, "str")) for name in INFERENCE
         }
         return table.assign(**condition, **inference)
+
+    def table(self, rows: Iterable[Row], columns: list[str]) -> pd.DataFrame:
+        """Return the table of rows that have the columns IDS: with some columns, those of words among them."""
+        given = [name for name in columns if name not in (*CONDITION, *INFERENCE)]
+        return self.described(pd.DataFrame(list(rows), columns=given))[columns]

@@ -222,9 +222,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
         patients = clusters(samples, condition.run.data.id)
         for key in condition.inferences:
             rows += _rows(predicted, condition, key, patients)
-    if not rows:
-        return pd.DataFrame(columns=COLUMNS)
-    return names.described(pd.DataFrame(rows)).astype({"seed": "Int64"})[COLUMNS]
+    return names.table(rows, COLUMNS).astype({"seed": "Int64"})
 
 
 class Point(NamedTuple):
@@ -300,12 +298,9 @@ def points(table: pd.DataFrame) -> Points:
 
 def _rate(name: str, whole: Mapping[Hashable, Any], each: Sequence[Mapping[Hashable, Any]]) -> Value:
     """Return the mean of a rate over trainings with its bounds over patients and trainings."""
-    low = float(whole[f"{name}_low"])
-    high = float(whole[f"{name}_high"])
-    std = NAN
+    low, high = (float(whole[f"{name}_{end}"]) for end in ("low", "high"))
     defined = [row[name] for row in each if not math.isnan(row[name])]
-    if len(defined) > 1:
-        std = float(np.std(defined, ddof=1))
+    std = float(np.std(defined, ddof=1)) if len(defined) > 1 else NAN
     return Value(float(whole[name]), std, len(each), low, high, int(whole["samples"]), NAN, NAN, low, high)
 
 
@@ -331,8 +326,7 @@ def _together(places: Sequence[Scored]) -> Scored:
         return Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=int), ("", ""))
     groups = [*dict.fromkeys(place.group for place in places)]
     people = [place.patient * len(groups) + groups.index(place.group) for place in places]
-    positive = np.concatenate([place.positive for place in places])
-    score = np.concatenate([place.score for place in places])
+    positive, score = (np.concatenate(side) for side in zip(*(place[:2] for place in places), strict=True))
     return Scored(positive, score, np.concatenate(people), ("", ""))
 
 

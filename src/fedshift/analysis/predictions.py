@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,17 +54,11 @@ def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
         others = {k: v for k, v in inference.changed().items() if k not in shown or shown[k] != v}
         inside = ", ".join(f"{k}={v}" for k, v in others.items())
         columns[name] = {"inference": f"{inference.name}({inside})" if inside else inference.name, **shown}
-    for group in _groups((name, tuple(about.values())) for name, about in columns.items()):
-        for name in group if len(group) > 1 else ():  # columns that say the same of different settings
-            columns[name]["inference"] = plan.inferences[name].label
+    said = [tuple(about.values()) for about in columns.values()]
+    for (name, about), words in zip(columns.items(), said, strict=True):
+        if said.count(words) > 1:  # columns that say the same of different settings
+            about["inference"] = plan.inferences[name].label
     return columns
-
-
-def _groups(keyed: Iterable[tuple[str, Hashable]]) -> list[list[str]]:
-    groups: dict[Hashable, list[str]] = defaultdict(list)
-    for name, key in keyed:
-        groups[key].append(name)
-    return list(groups.values())
 
 
 class Part(NamedTuple):
@@ -260,8 +254,7 @@ class Predictions:
             )
         if absent := [c for c in columns if c not in table]:
             raise Missing(path, f"has no column {absent[0]} of predictions")
-        fault = self.plan.study.task.fault(table[columns].to_numpy(dtype=float), table["label"].to_numpy())
-        if fault:
+        if fault := self.plan.study.task.fault(table[columns].to_numpy(dtype=float), table["label"].to_numpy()):
             raise Missing(path, fault)
         order, names = self._sorted(path, run, table[NAMED], split)
         others = table.drop(columns=[*NAMED, "inference", "split"], errors="ignore").iloc[order]
@@ -307,8 +300,7 @@ class Predictions:
         predicted = set(table["sample"])
         if members - predicted:
             return f"partial: {len(members - predicted)} of {len(members)} {split} samples are not predicted"
-        others = len(predicted - members)
-        if others:
+        if others := len(predicted - members):
             return f"{others} samples are not {split} samples of the partition"
         for column in SITE:
             if (table["sample"].map(wanted[column]) != table[column]).any():

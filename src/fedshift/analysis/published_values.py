@@ -263,7 +263,8 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
                 reason = reason or ADAPTED
             numbers = np.array(list(finite(values.by_seed(cell, target.metric)).values()))
             seeds = len(numbers)
-            mean, std = _mean_and_std(numbers)
+            mean = float(numbers.mean()) if seeds else math.nan
+            std = float(numbers.std(ddof=1)) if seeds > 1 else math.nan
         limit = combined(std, seeds, row.std * scale, words.published.trainings(row.table))
     limit += row.precision * scale / 2
     difference = mean - row.value * scale
@@ -295,16 +296,6 @@ def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
     if abs(difference) <= limit + 1e-9:
         return "within", ""
     return "outside", ""
-
-
-def _mean_and_std(numbers: np.ndarray) -> tuple[float, float]:
-    """Return mean and sample standard deviation, each NaN where there are too few numbers."""
-    mean = std = math.nan
-    if len(numbers):
-        mean = float(numbers.mean())
-    if len(numbers) > 1:
-        std = float(numbers.std(ddof=1))
-    return mean, std
 
 
 def _traffic(words: Words, values: Values, target: Target) -> float:

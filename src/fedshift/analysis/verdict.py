@@ -104,9 +104,8 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
     blind = findings.blind(condition, key, "internal")
     home = home._replace(chance=blind.chance, majority=blind.majority)
     loss = findings.gap(condition, key, across)
-    sites = findings.losses(condition, key)
-    above = findings.above_guess(condition, key)
-    told = Verdict(Word.CANNOT_TELL, home, loss, sites=sites, above=above)
+    above = findings.effect("above_guess", condition, key, "internal", across=across, metric=findings.gate.name)
+    told = Verdict(Word.CANNOT_TELL, home, loss, sites=findings.losses(condition, key), above=above)
     below = worse_than_guessing(findings, condition, key)
     if below:
         return replace(told, reason=Reason.BELOW_CHANCE, below=below)
