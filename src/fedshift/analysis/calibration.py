@@ -124,8 +124,7 @@ def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     x = log_odds(p)
     if len(np.unique(y)) < 2 or len(np.unique(x)) < 2:
         return _unknown(people)
-    low = x[y == 0]
-    high = x[y == 1]
+    low, high = x[y == 0], x[y == 1]
     # Perfect separation: the slope of greatest likelihood is infinite.
     if low.max() <= high.min() or high.max() <= low.min():
         return _unknown(people)
@@ -191,9 +190,8 @@ def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> fl
     It is sum w [(mean y - mean p)^2 - mean y (1 - mean y) / (n - 1)] (Kumar, Liang and Ma, NeurIPS 2019). Bins of one
     sample are left out of both terms.
     """
-    number = np.bincount(bins)
-    several = number > 1
-    number = number[several]
+    several = np.bincount(bins) > 1
+    number = np.bincount(bins)[several]
     gap = np.bincount(bins, y - p)[several] / number
     share = np.bincount(bins, y)[several] / number
     return float((number * (gap**2 - share * (1 - share) / (number - 1))).sum() / len(y))
@@ -217,8 +215,7 @@ class Point(NamedTuple):
 
         With one sample a patient these are all samples. A share of 0 or 1 counts patients. NaN for one patient.
         """
-        share = self.share.mean
-        variance = self.share.over_patients.variance
+        share, variance = self.share.mean, self.share.over_patients.variance
         if self.patients < 2:
             return estimates.NO_INTERVAL
         if self.patients == self.n:

@@ -20,7 +20,6 @@ from ..study.published import BASELINE, CHOICES, resolved
 from .conditions import ABSENT, Condition, conditions
 
 if TYPE_CHECKING:
-    from ..inferences import Inference
     from ..study.plan import Plan
 
 
@@ -90,9 +89,9 @@ class Finder:
         return tuple(
             Cell(condition, " ".join(networks), role, site, networks[1:] and networks)
             for condition in self.conditions
-            if _fits(condition, wanted)
+            if all(_has(condition, key, value) for key, value in wanted.items())
             for networks in self._networks(condition, wanted, predicted)
-            for role, site in (_unions(condition) if union else _sites(condition, predicted))
+            for role, site in _sites(condition, predicted, union)
             if wanted.get("role", role) == role and wanted.get("site", site) == site
         )
 
@@ -117,38 +116,29 @@ class Finder:
         if not predicted:
             return [""]
         inferences = {key: self.plan.inferences[key] for key in condition.inferences}
-        named = wanted.get("inference")
-        if named:
+        if named := wanted.get("inference"):
             fit = [key for key, i in inferences.items() if named.items() <= i.spec().items()]
             # Of a sweep, the one whose other settings are the defaults is meant.
-            return [key for key in fit if _changed(inferences[key]) <= named.keys()] or fit
+            changed = {key: set(inferences[key].model_dump(mode="json", exclude_defaults=True)) for key in fit}
+            return [key for key in fit if changed[key] <= named.keys()] or fit
         plain = [key for key, i in inferences.items() if i.name == BASELINE and not i.uses_labels]
         return plain[:1] or list(inferences)
 
 
-def _changed(inference: Inference) -> set[str]:
-    """Return the settings of an inference that differ from their defaults."""
-    return set(inference.model_dump(mode="json", exclude_defaults=True))
+def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str, str]]:
+    """Return role and site wherever a condition is tested, or, if not `predicted`, where it is trained.
 
-
-def _sites(condition: Condition, predicted: bool) -> list[tuple[str, str]]:
-    """Return role and site wherever a condition is tested, or, if not `predicted`, where it is trained."""
+    Of a `union`, returns each role with test images, with the site that stands for all of them.
+    """
+    if union:
+        return [(role, UNION) for role in dict.fromkeys(role for role, _ in condition.sites())]
     partition = condition.partition
     sites = set(condition.run.tested if predicted else partition.internal)
     return [(role, site) for role in CHOICES["role"] for site in getattr(partition, role) if site in sites]
 
 
-def _unions(condition: Condition) -> list[tuple[str, str]]:
-    """Return each role with test images, with the site that stands for all of them."""
-    return [(role, UNION) for role in dict.fromkeys(role for role, _ in condition.sites())]
-
-
-def _fits(condition: Condition, wanted: Mapping[str, Any]) -> bool:
-    """Return whether a condition has all settings of a resolved selector, sites and inferences apart."""
-    return all(_has(condition, key, value) for key, value in wanted.items())
-
-
 def _has(condition: Condition, key: str, value: Any) -> bool:
+    """Return whether a condition has a setting of a resolved selector; True of its sites and inferences."""
     if key in ("algorithm", "addon", "model"):
         setting = condition.run.spec[key]
         if value is None or setting is None:

@@ -90,9 +90,8 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
 def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a run, without inferences that were not predicted."""
     plan = predicted.plan
-    baseline = effects.plain(plan)
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
-    source = tables.pop(baseline, None) if baseline else None
+    source = tables.pop(effects.plain(plan) or "", None)
     if not tables:
         return
     stored = pd.Index(predicted.partition(run.partition_id)["sample"].astype(str))

@@ -242,8 +242,7 @@ class SampleCounts:
 
     def training(self, run: Run) -> dict[str, int]:
         """Return the number of training images of each internal site; empty where unknown."""
-        samples = self._samples(run.partition_id)
-        if samples:
+        if samples := self._samples(run.partition_id):
             return {site: samples[site, "train"] for site in run.partition.internal}
         return {}
 

@@ -126,12 +126,13 @@ def conditions(plan: Plan) -> dict[str, Condition]:
     families: dict[tuple[str, ...], list[str]] = {}
     for id_, (*method, _) in words.items():
         families.setdefault(tuple(method), []).append(id_)
-    family = {id_: _family(runs[id_], members) for members in families.values() for id_ in members}
     made = {}
     for id_, members in runs.items():
         predicted = {inference for name in members for inference in plan.predictions(name)}
         inferences = tuple(inference for inference in plan.inferences if inference in predicted)
-        made[id_] = Condition(id_, family[id_], *words[id_], members, inferences)
+        run, alike = next(iter(members.values())), families[tuple(words[id_][:-1])]
+        family = f"{run.algorithm.name}-{run.bn}-{digest.of(sorted(alike))}"
+        made[id_] = Condition(id_, family, *words[id_], members, inferences)
     return made
 
 
@@ -150,11 +151,6 @@ def averaged(conditions: Iterable[Condition]) -> bool:
     clients = {one.held_out: frozenset(one.partition.internal) for one in all_}
     leave_out = all(one.partition.external for one in all_)
     return several(all_) and leave_out and len(set(clients.values())) == len(clients)
-
-
-def _family(runs: dict[str, Run], members: list[str]) -> str:
-    run = next(iter(runs.values()))
-    return f"{run.algorithm.name}-{run.bn}-{digest.of(sorted(members))}"
 
 
 def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
@@ -208,15 +204,12 @@ def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
         return not _has_lists(columns[other]) and len(pairs) == len(set(columns[other]))
 
     for one in names[::-1]:
-        if not _has_words(columns[one]) and any(decides(other, one) for other in names if other != one):
+        # a setting of which any value is a text or a truth value always stays
+        words = any(value.startswith(('"', "t", "f")) for value in columns[one])
+        if not words and any(decides(other, one) for other in names if other != one):
             names.remove(one)
     return sorted(names)
 
 
 def _has_lists(values: list[str]) -> bool:
     return any(value.startswith("[") for value in values)
-
-
-def _has_words(values: list[str]) -> bool:
-    """Return whether any value is a text or a truth value. Such settings always stay."""
-    return any(value.startswith(('"', "t", "f")) for value in values)

@@ -82,8 +82,7 @@ def standings(findings: Findings) -> list[Standing]:
         if best is None:
             continue
         others = [contrast(findings, best, one, role) for one in members if one != best]
-        ordered = sorted(filter(None, others), key=lambda one: one.value.mean)
-        if ordered:
+        if ordered := sorted(filter(None, others), key=lambda one: one.value.mean):
             made.append(Standing(best, levels[best.id], tuple(ordered[0].sites), tuple(ordered)))
     return made
 

@@ -106,9 +106,7 @@ def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
 
 def _by_site(folds: Sequence[dict[Site, Part]]) -> dict[Site, list[Part]]:
     """Return the predictions of the controls of all folds by role and site; empty where one is not there."""
-    if not all(folds):
-        return {}
-    return {site: [parts[site] for parts in folds] for site in folds[0]}
+    return {site: [parts[site] for parts in folds] for site in folds[0]} if all(folds) else {}
 
 
 def _tested(parts: Sequence[Part]) -> list[str]:

@@ -69,8 +69,8 @@ def of_folder(folder: Path) -> Side:
     runs: dict[Run, dict[str, str] | None] = {}
     for run, seed, *words in rows:
         spec = RunFiles(folder.parent.parent / "runs" / run).spec
-        settings = _settings(read_json(spec)) if spec.exists() else None
-        runs[_label(**dict(zip(CONDITION, words, strict=True))), int(seed)] = settings
+        label = _label(**dict(zip(CONDITION, words, strict=True)))
+        runs[label, int(seed)] = _settings(read_json(spec)) if spec.exists() else None
     return Side(str(folder), runs, _scores(table))
 
 
@@ -184,8 +184,7 @@ def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
     """Yield what only one side has scores of: whole sites, inferences and metrics, then the number of other scores."""
     rows = mine.index.difference(others.index, sort=False).to_frame(index=False)
     for column in ("site", "inference", "metric"):
-        there = set(others.index.get_level_values(column))
-        new = ~rows[column].isin(there)
+        new = ~rows[column].isin(others.index.get_level_values(column))
         yield from (f"only in {name}: {column} {value}" for value in rows.loc[new, column].unique())
         rows = rows[~new]
     if len(rows):

@@ -180,13 +180,12 @@ class Findings:
         means = []
         for one in self.alike(condition):
             values = [self.value(one, site_role, site, key) for site_role, site in one.sites() if site_role == role]
-            levels = [(value.chance, value.majority) for value in values if value.known]
-            if levels:
+            if levels := [(value.chance, value.majority) for value in values if value.known]:
                 means.append(np.mean(levels, axis=0))
         chance, majority = np.mean(means, axis=0) if means else (NAN, NAN)
         return Value(chance=float(chance), majority=float(majority))
 
-    def recovered(self, condition: Condition, key: str, across: bool = False) -> Recovered:
+    def recovered(self, condition: Condition, key: str) -> Recovered:
         """Return what an inference recovers of the external loss: its external gain, in units of the metric.
 
         The gap need not shrink as much, since an inference may change internal sites too. Both gap and gain must be
@@ -194,8 +193,7 @@ class Findings:
         """
         if self.baseline is None or key == self.baseline or self.plan.inferences[key].uses_labels:
             return Recovered(why=DASH)
-        gap = self.gap(condition, self.baseline, across)
-        gain = self.gain(condition, key, "external", across=across)
+        gap, gain = self.gap(condition, self.baseline), self.gain(condition, key, "external")
         if not (gap.known and gain.known):
             return Recovered(why=DASH)
         if gap.mean <= 0:

@@ -68,9 +68,9 @@ def friedman(values: np.ndarray) -> Ranked:
     return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
 
 
-def critical_difference(methods: int, sites: int, level: float = 0.95) -> float:
+def critical_difference(methods: int, sites: int) -> float:
     """Return by how much mean ranks of two methods must differ: Nemenyi's test (Demsar 2006, section 3.2.2)."""
     from scipy.stats import studentized_range
 
-    q = studentized_range.ppf(level, methods, np.inf) / np.sqrt(2)
+    q = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * sites)))

@@ -50,14 +50,14 @@ def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
     return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), float(excess / q) if q else 0.0, k)
 
 
-def prediction_interval(pooled: Pooled, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval in which the true value of a new, similar site lies; NaN below three sites.
+def prediction_interval(pooled: Pooled) -> tuple[float, float]:
+    """Return the 95% interval in which the true value of a new, similar site lies; NaN below three sites.
 
     It is mean ± t(k - 2) sqrt(tau2 + se^2) (Higgins, Thompson and Spiegelhalter, J R Stat Soc A 2009;172:137).
     """
     if pooled.sites < 3:
         return float("nan"), float("nan")
-    half = stdtrit(pooled.sites - 2, (1 + level) / 2) * np.sqrt(pooled.tau2 + pooled.se**2)
+    half = stdtrit(pooled.sites - 2, 0.975) * np.sqrt(pooled.tau2 + pooled.se**2)
     return float(pooled.mean - half), float(pooled.mean + half)
 
 
@@ -72,13 +72,9 @@ def predicted(estimates: np.ndarray, se: np.ndarray, logit: bool) -> tuple[float
     With `logit`, estimates are proportions and the interval is made on the logit scale, so that it stays between 0 and
     1. It is NaN below three sites, where a standard error is unknown, and where a proportion is 0 or 1.
     """
-    estimates = np.asarray(estimates, dtype=float)
-    se = np.asarray(se, dtype=float)
-    if (
-        len(estimates) < 3
-        or np.isnan([estimates, se]).any()
-        or (logit and not ((estimates > 0) & (estimates < 1)).all())
-    ):
+    estimates, se = np.asarray(estimates, dtype=float), np.asarray(se, dtype=float)
+    at_an_end = logit and not ((estimates > 0) & (estimates < 1)).all()
+    if len(estimates) < 3 or np.isnan([estimates, se]).any() or at_an_end:
         return float("nan"), float("nan")
     if not logit:
         return prediction_interval(pool(estimates, np.maximum(se, SMALLEST)))

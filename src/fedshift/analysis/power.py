@@ -179,15 +179,12 @@ class Design:
 
     def loss(self, lost: float, factor: float = 1.0, site: str = "") -> Estimate:
         """Return the loss outside, or at one external site, with so many times the patients."""
-        return estimates.mean([self._loss(sites, lost, factor, site) for sites in self._with(site)])
-
-    def _with(self, site: str) -> list[tuple[Site, ...]]:
-        return [sites for sites in self.partitions if not site or ("external", site) in {one[:2] for one in sites}]
+        asked = [s for s in self.partitions if not site or ("external", site) in {one[:2] for one in s}]
+        return estimates.mean([self._loss(sites, lost, factor, site) for sites in asked])
 
     def _loss(self, sites: Sequence[Site], lost: float, factor: float, site: str) -> Estimate:
-        levels = {"internal": HOME, "external": HOME - lost}
         means = []
-        for role, level in levels.items():
+        for role, level in (("internal", HOME), ("external", HOME - lost)):
             own = [one for one in sites if one.role == role and (role == "internal" or site in ("", one.site))]
             found = [self.invented.estimate(level, one.times(factor)) for one in own]
             # a page leaves out the sites without an interval where others have one
@@ -231,12 +228,12 @@ class Design:
 
     def smallest(self, site: str = "") -> float:
         """Return the smallest loss, outside or at one external site, that is shown OFTEN; NaN where there is none."""
-        return _least(lambda lost: self.shown(lost, site=site), 0.0, HOME - self.invented.guess)
+        return _least(lambda lost: self.shown(lost, site=site), HOME - self.invented.guess)
 
     @functools.cached_property
     def factor(self) -> float:
         """So many times the patients would bring what the study asks within reach; NaN where more of them do not."""
-        return math.exp(_least(lambda power: self.within(math.exp(power)), 0.0, math.log(MOST)))
+        return math.exp(_least(lambda power: self.within(math.exp(power)), math.log(MOST)))
 
     def patients(self, role: str, factor: float = 1.0) -> int:
         """Return the number of tested patients of a role, each once, with so many times of them; else two digits."""
@@ -245,8 +242,9 @@ class Design:
         return round(number) if factor == 1 else int(round(number, 1 - math.floor(math.log10(max(number, 1)))))
 
 
-def _least(often: Callable[[float], float], low: float, high: float) -> float:
-    """Return the least value from `low` to `high` at which something that grows is as frequent as OFTEN, else NaN."""
+def _least(often: Callable[[float], float], high: float) -> float:
+    """Return the least value from 0 to `high` at which something that grows is as frequent as OFTEN, else NaN."""
+    low = 0.0
     if often(high) < OFTEN:
         return math.nan
     for _ in range(HALVINGS):

@@ -75,10 +75,7 @@ class Measure:
         """Return a value in percent, or with three decimals."""
         if self.metric:
             return number(value, self.metric, sign)
-        text = f"{value:+.3f}"
-        if not sign:
-            text = text.removeprefix("+")
-        return text.replace("-", "−")
+        return f"{value:{'+' if sign else ''}.3f}".replace("-", "−")
 
     def amount(self, value: float, sign: bool = False) -> str:
         """Return a difference with its unit."""
@@ -110,8 +107,7 @@ class Values:
         self.plan = results.plan
         self._several = several(results.names.conditions.values())
         self._scores: dict[tuple[str, ...], dict[int, float]] = {}
-        columns = results.scores[[*LEVELS, "seed", "value"]]
-        for *key, seed, value in columns.itertuples(index=False, name=None):
+        for *key, seed, value in results.scores[[*LEVELS, "seed", "value"]].itertuples(index=False, name=None):
             self._scores.setdefault(tuple(key), {})[seed] = value
 
     def title(self, cell: Cell) -> str:
@@ -213,8 +209,7 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
         std = published_std
     if not theirs:
         published_std = std
-    our_part = std**2 / seeds
-    their_part = published_std**2 / trainings
+    our_part, their_part = std**2 / seeds, published_std**2 / trainings
     variance = our_part + their_part
     if not ours:
         free: float = trainings - 1
@@ -238,10 +233,7 @@ def table(words: Words, values: Values) -> pd.DataFrame:
 def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
     """Return the row of comparison.csv for one published value."""
     assert words.published is not None
-    plan = words.plan
-    row = target.row
-    cell = target.cell
-    scale = target.scale
+    plan, row, cell, scale = words.plan, target.row, target.cell, target.scale
     place = dict.fromkeys(("condition_id", "inference_id", "condition", "inference"), "")
     if cell:
         place |= {"condition_id": cell.condition.id, "inference_id": cell.inference, "condition": values.title(cell)}
@@ -327,9 +319,8 @@ def published(words: Words) -> pd.DataFrame:
 
 def counts(compared: pd.DataFrame) -> dict[str, int]:
     """Return how many published values got each verdict. A value that two tables print counts once, in the first."""
-    cell = [*IDS, "site", "metric"]
     # Values that the study does not run have no ids, and would all look the same.
-    compared = compared[~compared.duplicated(cell) | (compared["condition_id"] == "")]
+    compared = compared[~compared.duplicated([*IDS, "site", "metric"]) | (compared["condition_id"] == "")]
     return {verdict: int((compared["verdict"] == verdict).sum()) for verdict in VERDICTS}
 
 
@@ -405,12 +396,9 @@ def _number(value: float, metric: str, sign: bool = False) -> str:
     """Return a value of a metric with one digit more than usual, as papers print; of the ledger with four decimals."""
     if math.isnan(value):
         return DASH
-    text = f"{value:+.4f}"
-    if registry.find("metric", metric) and Measure.of(metric).percent:
-        text = f"{100 * value:+.2f}"
-    if not sign:
-        text = text.removeprefix("+")
-    return text.replace("-", "−")
+    plus = "+" if sign else ""
+    percent = registry.find("metric", metric) and Measure.of(metric).percent
+    return (f"{100 * value:{plus}.2f}" if percent else f"{value:{plus}.4f}").replace("-", "−")
 
 
 def _spread(mean: float, std: float, metric: str) -> str:

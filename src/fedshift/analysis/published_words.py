@@ -21,8 +21,6 @@ from ..study.published import BASELINE, merged
 from .cells import UNION, Cell, Finder, differing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..study.plan import Plan
 
 
@@ -141,7 +139,8 @@ class Words:
         if word.lower() in _plugins():
             kind, name = _plugins()[word.lower()]
             return {kind: {"name": name}}
-        remedy = did_you_mean(word, [*self.selectors, *_class_names()])
+        classes = [cls.__name__ for kind in _KINDS for cls in registry.discover(kind).values()]
+        remedy = did_you_mean(word, [*self.selectors, *classes])
         raise UserError(where, f"unknown word {word!r}", f"add it to published.words; {remedy}")
 
     def _site(self, row: Row) -> dict[str, Any] | None:
@@ -191,10 +190,6 @@ def _plugins() -> dict[str, tuple[str, str]]:
             if name != BASELINE:
                 plugins |= {name: (kind, name), cls.__name__.lower(): (kind, name)}
     return plugins
-
-
-def _class_names() -> list[str]:
-    return [cls.__name__ for kind in _KINDS for cls in registry.discover(kind).values()]
 
 
 KINDS = {"R": "printed numbers", "F": "figure only", "S": "setting or illustration"}
@@ -256,8 +251,7 @@ class Row:
     @property
     def words(self) -> list[str]:
         """The words of method and variant, in order."""
-        variants = (word.strip() for word in self.variant.split(";"))
-        return [self.method, *filter(None, variants)]
+        return [self.method, *filter(None, map(str.strip, self.variant.split(";")))]
 
 
 def inputs(tables: Iterable[Path]) -> list[Path]:

@@ -15,7 +15,7 @@ from ..core import registry
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..data.prepared import read_card, read_samples
-from ..figures import Figure, Results, SiteMistakes, SiteOutlines
+from ..figures import Figure, Results
 from ..io.arrays import map_array
 from ..io.guards import require_columns, require_unique
 from ..io.paths import Paths
@@ -115,8 +115,7 @@ class StudyResults:
         """scores.csv, with the columns condition_id and inference_id added; one row for all folds of a seed."""
         scores = self.names.identified(self.table("scores"))
         tested = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
-        strange = sorted(set(zip(scores["role"], scores["site"], strict=True)) - tested)
-        if strange:
+        if strange := sorted(set(zip(scores["role"], scores["site"], strict=True)) - tested):
             role, site = strange[0]
             raise UserError(self.files.scores, f"has the {role} site {site!r}, which the study does not have", AGAIN)
         if unknown := sorted(set(scores["metric"]) - {metric.name for metric in score.metrics(self.plan)}):
@@ -149,7 +148,8 @@ class StudyResults:
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
         """manifest.json of each run by its id; empty where there is none."""
-        return {run: _manifest(self.paths.run_files(run).manifest) for run in self.plan.runs}
+        files = {run: self.paths.run_files(run).manifest for run in self.plan.runs}
+        return {run: read_manifest(path) if path.exists() else {} for run, path in files.items()}
 
     @functools.cached_property
     def cards(self) -> list[dict[str, Any]]:
@@ -176,8 +176,7 @@ class StudyResults:
                 table = read_rounds(path)
                 about: dict[str, Any] = {"run": name, "seed": run.seed, "condition_id": condition.id}
                 parts.append(table.assign(**about, condition=condition.title, held_out=condition.held_out))
-        columns = ["round", "site", "split", "loss", "accuracy"]
-        columns += ["run", "seed", "condition_id", "condition", "held_out"]
+        columns = ["round", "site", "split", "loss", "accuracy", "run", "seed", "condition_id", "condition", "held_out"]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
     @functools.cached_property
@@ -194,9 +193,9 @@ class StudyResults:
             rounds=self.rounds,
             tables={name: self._titled(self.table(name)) for name in tables},
             images=functools.cache(functools.partial(examples, self)),
-            mistakes=self._mistakes,
-            outlines=self._outlines,
-            cases=self._cases,
+            mistakes=lambda each: list(cases.surest_mistakes(self.findings, self.predictions, self.samples, each)),
+            outlines=lambda each: list(cases.worst_masks(self.findings, self.predictions, self.samples, each)),
+            cases=lambda: cases.cases(self.findings, self.predictions),
             positive=self.plan.study.positive or "",
             curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
@@ -208,15 +207,6 @@ class StudyResults:
             ranking=ranking(self.findings),
             unit=self.plan.study.resampled(known=True),
         )
-
-    def _mistakes(self, each: int) -> list[SiteMistakes]:
-        return list(cases.surest_mistakes(self.findings, self.predictions, self.samples, each))
-
-    def _outlines(self, each: int) -> list[SiteOutlines]:
-        return list(cases.worst_masks(self.findings, self.predictions, self.samples, each))
-
-    def _cases(self) -> pd.DataFrame:
-        return cases.cases(self.findings, self.predictions)
 
     def _curves(self) -> pd.DataFrame:
         curves = self._titled(net_benefit.roc(self.findings, self.predictions))
@@ -238,10 +228,6 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
     path = paths.data_files(data.id).card
     prepared = read_card(path) if path.exists() else {}
     return {"synthetic": data.synthetic, "checksums": {}} | prepared | dataclasses.asdict(data.card)
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    return read_manifest(path) if path.exists() else {}
 
 
 def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:

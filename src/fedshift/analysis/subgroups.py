@@ -144,10 +144,9 @@ class Without:
         At an external site each fold predicts the same samples, so that no patient gains by it.
         """
         patients = [people.of(part.samples, part.site) for part in whole.parts]
-        counts = np.bincount(np.concatenate(patients))
-        largest = np.argsort(-counts, kind="stable")[: self.number]
-        return [_rows(part, ~np.isin(patient, largest)) for part, patient in zip(whole.parts, patients, strict=True)]
-
-
-def _rows(part: Part, kept: np.ndarray) -> Part:
-    return part._replace(samples=part.samples[kept], label=part.label[kept], probability=part.probability[kept])
+        largest = np.argsort(-np.bincount(np.concatenate(patients)), kind="stable")[: self.number]
+        kept = [~np.isin(patient, largest) for patient in patients]
+        return [
+            part._replace(samples=part.samples[rows], label=part.label[rows], probability=part.probability[rows])
+            for part, rows in zip(whole.parts, kept, strict=True)
+        ]

@@ -110,9 +110,7 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
 
     `reference` has the level of chance of each condition, role, site and metric (see `score.blind`).
     """
-    printed = _printed(words)
-    levels: dict[Any, float] = reference["chance"].to_dict()
-    chance = Chance(words.plan, values, levels)
+    printed, chance = _printed(words), Chance(words.plan, values, reference["chance"].to_dict())
     rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
 
@@ -192,17 +190,15 @@ def _row(
     outcome, lost = _outcome(matched, values, measure, trend)
     row: dict[str, Any] = {
         "study": words.plan.name,
-        "better_ids": _ids(cell for pair in matched for cell in pair.better),
-        "than_ids": _ids(cell for pair in matched for cell in pair.than),
+        "better_ids": " ".join(dict.fromkeys(cell.ids for pair in matched for cell in pair.better)),
+        "than_ids": " ".join(dict.fromkeys(cell.ids for pair in matched for cell in pair.than)),
         "claim": trend.claim,
         "doubt": "",
         "reason": incomparable(values),
     }
     if outcome is None:
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
-    wanted = trend.at_least
-    if wanted == "all":
-        wanted = len(outcome.sites)
+    wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
     held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
     verdict = "yes" if held else "no"
     doubt = _doubt(outcome, lost)
@@ -225,11 +221,6 @@ def _row(
     if paper:
         row |= {"published_difference": paper.mean, "published_for": paper.sites_for}
     return row | {"sentence": _sentence(trend, measure, outcome, matched, paper, wanted)}
-
-
-def _ids(cells: Iterable[Cell]) -> str:
-    """Return the ids of cells, each once, with spaces between them."""
-    return " ".join(dict.fromkeys(cell.ids for cell in cells))
 
 
 def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
@@ -257,8 +248,7 @@ def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend
         [_best([values.by_seed(cell, trend.of) for cell in side], measure) for side in (pair.better, pair.than)]
         for pair in matched
     ]
-    lost = [pair.site for pair, both in zip(matched, sides, strict=True) if None in both]
-    if lost:
+    if lost := [pair.site for pair, both in zip(matched, sides, strict=True) if None in both]:
         return None, f"not run at {listed(list(dict.fromkeys(lost)))}"
     defined = {n: (better, than) for n, (better, than) in enumerate(sides) if better and than}
     if not defined:

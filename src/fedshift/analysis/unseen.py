@@ -44,22 +44,17 @@ def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[st
     for run in plan.runs.values():
         was_seen = trained_on(run.data.id, run.partition_id)
         for _, key in predicted.every([run]) if was_seen.any() else ():
-            for seen, outside in _outside(predicted.read(run, key), was_seen):
+            table = predicted.read(run, key)
+            external = table[table["role"] == "external"]
+            for seen, outside in external.groupby(was_seen.reindex(external["sample"]).to_numpy()):
                 classes = predictions.probabilities(outside)
                 values = [
                     metric.value(site["label"].to_numpy(), site[classes].to_numpy(dtype=float))
                     for _, site in outside.groupby("site")
                 ]
                 ids = {"condition_id": run.condition, "inference_id": key}
-                about = {**ids, "trained_on": seen, "metric": metric.name}
+                about = {**ids, "trained_on": bool(seen), "metric": metric.name}
                 yield {**about, "n": len(outside), "value": float(np.mean(values))}
-
-
-def _outside(table: pd.DataFrame, trained_on: pd.Series) -> Iterator[tuple[bool, pd.DataFrame]]:
-    """Divide the predictions of external sites by whether a client trained on the same image."""
-    outside = table[table["role"] == "external"]
-    parts = outside.groupby(trained_on.reindex(outside["sample"]).to_numpy())
-    yield from ((bool(seen), part) for seen, part in parts)
 
 
 def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: str) -> pd.Series:

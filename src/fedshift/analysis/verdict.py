@@ -106,8 +106,7 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
     loss = findings.gap(condition, key, across)
     above = findings.effect("above_guess", condition, key, "internal", across=across, metric=findings.gate.name)
     told = Verdict(Word.CANNOT_TELL, home, loss, sites=findings.losses(condition, key), above=above)
-    below = worse_than_guessing(findings, condition, key)
-    if below:
+    if below := worse_than_guessing(findings, condition, key):
         return replace(told, reason=Reason.BELOW_CHANCE, below=below)
     reason = _unasked(findings, condition, key) or _at_home(above) or _outside(loss, findings.margin)
     if reason in (None, Reason.TOO_WIDE) and told.opposite(findings.margin):

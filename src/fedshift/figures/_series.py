@@ -53,8 +53,7 @@ def apart(scores: pd.DataFrame) -> pd.DataFrame:
 
 def axis(results: Results) -> str:
     """Return the label of an axis: the headline metric with its unit."""
-    unit = " (%)" if results.headline.percent else ""
-    return results.headline.title + unit
+    return results.headline.title + " (%)" * results.headline.percent
 
 
 def sites_of(results: Results, table: pd.DataFrame) -> list[str]:
@@ -132,8 +131,7 @@ def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame
     Of a long history, about `points` rounds at equal distances are returned.
     """
     table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
-    step = max(1, -(-len(table) // points))
-    return table.iloc[::step]
+    return table.iloc[:: max(1, -(-len(table) // points))]
 
 
 def by_condition(rounds: pd.DataFrame, column: str, points: int = 150) -> dict[str, pd.DataFrame]:

@@ -45,8 +45,7 @@ class LossBySite(Figure):
         if is_wide(by_site):
             measured += "; logarithmic scale"
         words = [f"{measured}."]
-        left_out = len(_sites(results)) - len(by_site.keys() - {MEAN})
-        if left_out:
+        if left_out := len(_sites(results)) - len(by_site.keys() - {MEAN}):
             words.append(f"{left_out} further clients have no panel, but count in the mean.")
         words.append(
             "If the loss falls at some clients and stays high at others, the condition fits the clients unequally well."

@@ -114,8 +114,7 @@ def series(results: Results) -> Drawn:
     for key in sorted(values, key=lambda k: conditions.index(k[0])):
         condition, inference, shown, role, site = key
         client = client_of(inference, results.internal)
-        line = _Line(condition, _bare(shown, client), client)
-        drawn.setdefault(line, {})[role, site] = values[key]
+        drawn.setdefault(_Line(condition, _bare(shown, client), client), {})[role, site] = values[key]
     return drawn
 
 

@@ -25,8 +25,7 @@ class Sites(Figure):
         words = [f"{results.headline.title} on test samples: {dots}."]
         if results.scores["held_out"].nunique() > 1:
             words.append("Each dot is a mean over partitions.")
-        more = results.scores["shown"].nunique() - len(_shown(results))
-        if more:
+        if more := results.scores["shown"].nunique() - len(_shown(results)):
             words.append(f"{more} further inferences are left out here; the tables have them.")
         words.append("The length of a line is the difference that the choice of the inference makes at that site.")
         return " ".join(words)

@@ -220,12 +220,11 @@ def _families(settings: Settings) -> list[Table]:
 
 def _varying(family: Settings) -> Table:
     names = dict.fromkeys(name for values in family.values() for name in values if name != "seed")
-    table = {name: {run: _hashable(values.get(name, _ABSENT)) for run, values in family.items()} for name in names}
+    table: dict[str, dict[str, Hashable]] = {}
+    for name in names:
+        given = {run: values.get(name, _ABSENT) for run, values in family.items()}
+        table[name] = {run: value if isinstance(value, Hashable) else str(value) for run, value in given.items()}
     return {name: values for name, values in table.items() if len(set(values.values())) > 1}
-
-
-def _hashable(value: Any) -> Hashable:
-    return value if isinstance(value, Hashable) else str(value)
 
 
 def _is_numeric(values: Mapping[str, Hashable]) -> bool:

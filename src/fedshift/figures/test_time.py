@@ -174,5 +174,4 @@ def fixed_options(part: pd.DataFrame) -> str:
 
 def curve(scores: pd.DataFrame, column: str) -> pd.Series:
     """Return the mean over sites and then seeds at each value of an option, in rising order."""
-    by_value = over_sites(scores.assign(x=scores[column].astype(float)), ["x"])
-    return over_seeds(by_value)["mean"].sort_index()
+    return over_seeds(over_sites(scores.assign(x=scores[column].astype(float)), ["x"]))["mean"].sort_index()

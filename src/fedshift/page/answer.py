@@ -65,8 +65,7 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
     It is the first of the primary comparison that a study declares, or else the first federated condition of the study.
     No result plays a part, not even validation images at home: trainings that were lucky there are lucky outside, too.
     """
-    declared = contrasts.declared(findings)
-    if declared:
+    if declared := contrasts.declared(findings):
         first = next(one for one in conditions if one in declared[0].first.members)
         return first, "named first by the declared comparison, of {} conditions"
     federated = (one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration)
@@ -242,16 +241,11 @@ def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
     if condition.partition.external:
         made.append(level_tile("external", key))
         if findings.baseline in condition.inferences and compared is not None:
-            made.append(level_tile("external", compared, _gained(findings, condition, compared)))
+            gain = findings.gain(condition, compared, "external", across=findings.averaged)
+            around = "no interval" if math.isnan(gain.low) else signed(gain, findings)
+            gained = f"gain {points(gain.mean, findings, sign=True)} ({around})"
+            made.append(level_tile("external", compared, [gained] if gain.known else ()))
     return made
-
-
-def _gained(findings: Findings, condition: Condition, key: str) -> Iterator[str]:
-    """Yield what an inference adds outside, with its interval, for a tile."""
-    gain = findings.gain(condition, key, "external", across=findings.averaged)
-    if gain.known:
-        around = "no interval" if math.isnan(gain.low) else signed(gain, findings)
-        yield f"gain {points(gain.mean, findings, sign=True)} ({around})"
 
 
 def _notes(findings: Findings, condition: Condition, value: Value, unit: str) -> list[str]:

@@ -119,15 +119,15 @@ def _care(applied: Applied, outcome: NewImages, one_class: bool, trained_at: lis
             "the others of its site, and on batch size and order. Other images, or one alone, would be predicted "
             "otherwise."
         )
-        if few := _few(applied, outcome):
-            size = getattr(applied.inference, "batch_size", 0)
+        size = getattr(applied.inference, "batch_size", 0)
+        sizes = {site: len(outcome.at(site)) for site in outcome.sites} or {"": len(outcome.table)}
+        if few := [site for site in sorted(sizes) if sizes[site] < size][:MOST]:
             where = f" at {listed(few)}" if outcome.sites else ""
             yield f"Fewer images than a batch of {size}{where}: statistics of so few are rough."
     if trained_at:
         yield f"{listed(trained_at)} took part in training, maybe with these very images."
     if outcome.labelled:
-        unlabelled = len(outcome.table) - outcome.labelled
-        if unlabelled:
+        if unlabelled := len(outcome.table) - outcome.labelled:
             yield f"{unlabelled:,} images have no label, and count in no metric."
         if one_class:
             yield "All labels are of one class: metrics that need others have no value."
@@ -203,12 +203,6 @@ def _settings(applied: Applied) -> Iterator[str]:
     for name, value in applied.inference.described().items():
         if name != "client":
             yield f"{name} = {json.dumps(value)}: {fields[name].description}"
-
-
-def _few(applied: Applied, outcome: NewImages) -> list[str]:
-    """Return the sites with fewer images than a batch; an empty name where sites are not known."""
-    sizes = {site: len(outcome.at(site)) for site in outcome.sites} or {"": len(outcome.table)}
-    return [site for site in sorted(sizes) if sizes[site] < getattr(applied.inference, "batch_size", 0)][:MOST]
 
 
 def _unreadable(reasons: dict[str, str]) -> PageTable | None:

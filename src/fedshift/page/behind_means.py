@@ -51,8 +51,7 @@ def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
     findings = results.findings
     points = results.operating_points
     for condition in findings.conditions:
-        compared = list(_external(findings, condition, points))
-        if compared:
+        if compared := list(_external(findings, condition, points)):
             return [
                 *_single_class(results.plan.study, findings, condition, points, unit),
                 _worst(compared, unit),
@@ -234,8 +233,7 @@ def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
     """
     if not counted:
         return None
-    worst = _worst_missed(counted)
-    if worst:
+    if worst := _worst_missed(counted):
         detail = f"{worst[0].text} ({worst[0].condition}, {worst[0].inference})"
         return Light("Missed structures", "suspect", detail, "sites")
     among: dict[tuple[str, str], int] = {}

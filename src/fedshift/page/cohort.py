@@ -239,8 +239,7 @@ def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, 
     patients = "unknown"
     if _patients_known(rows):
         patients = f"{rows['patient'].nunique():,}"
-        without = int(rows["patient"].isna().sum())
-        if without:
+        if without := int(rows["patient"].isna().sum()):
             patients += f" (unknown for {without:,} images)"
     splits = (_split(rows[rows["split"] == split], classes) for split in SPLITS)
     if rows.empty:  # a real site that sent no rows
@@ -463,8 +462,7 @@ def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[st
 
 def _few_said(few: Sequence[str]) -> Iterator[str]:
     """Yield a caveat about the sites with few test samples of a class; another one names those of one class."""
-    several = [text for text in few if not text.startswith("one class only")]
-    if several:
+    if several := [text for text in few if not text.startswith("one class only")]:
         more = f" and at {counted(len(several) - NAMED, 'further site')}" if len(several) > NAMED else ""
         yield (
             f"Few to test on: {listed(several[:NAMED])}{more}. Sensitivity, specificity and whatever else is made of "
@@ -539,13 +537,11 @@ def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], u
     """Yield the caveats that follow from the test samples."""
     train = rows[rows["split"] == "train"]
     outside = rows[rows["role"] == "external"]
-    if "base" in rows:
-        seen = len(_shared("base", train, outside))
-        if seen:
-            yield (
-                f"External sites show the same source images as training sites ({seen:,} of "
-                f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
-            )
+    if "base" in rows and (seen := len(_shared("base", train, outside))):
+        yield (
+            f"External sites show the same source images as training sites ({seen:,} of "
+            f"{outside['base'].nunique():,}): accuracy there is not that of unseen images."
+        )
     sites = test.groupby("site", sort=False)
     if not _patients_known(test):
         yield (

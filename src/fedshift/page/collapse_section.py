@@ -126,8 +126,7 @@ def _verdict(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterator
 def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[str]:
     """Yield a warning for each setting that switches a method off, and the methods that took no step at a site."""
     for key in adapting:
-        hint = findings.plan.inferences[key].hint(len(findings.plan.study.dataset.classes))
-        if hint:
+        if hint := findings.plan.inferences[key].hint(len(findings.plan.study.dataset.classes)):
             yield f"Warning about {findings.name(key)}: {hint}."
     for name in map(findings.name, adapting):
         idle = dict.fromkeys(

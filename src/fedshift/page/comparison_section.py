@@ -213,8 +213,7 @@ def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
     kinds = {True: ("pair", " of conditions"), False: ("exploratory pair", "")}
     if findings.plan.study.primary:
         kinds[True] = ("declared comparison", "")
-    pairs = [f"{n} {noun(n, kinds[tested][0])}{kinds[tested][1]}" for tested, n in families.items()]
-    if pairs:
+    if pairs := [f"{n} {noun(n, kinds[tested][0])}{kinds[tested][1]}" for tested, n in families.items()]:
         caption += f". Holm p: adjusted for {' and, by themselves, for '.join(pairs)}"
     if not math.isnan(value.smallest_seeds):
         caption += f". Sign flips of {_trainings(value.seeds)} cannot give a p below {value.smallest_seeds:.2g}"

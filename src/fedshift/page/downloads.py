@@ -81,12 +81,11 @@ class Citation:
 
     Attributes
     ----------
-    study, digest : name of the study, and the first letters of the digest of its declaration
+    digest : the first letters of the digest of the study's declaration
     date, commit : when its last run began, and the commit of its code; empty where runs differ, or none is finished
     text, bibtex : what is copied
     """
 
-    study: str
     digest: str
     date: str
     commit: str
@@ -118,7 +117,7 @@ def citation(results: StudyResults, runs: list[Trained]) -> Citation:
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
     key = re.sub(r"[^A-Za-z0-9-]", "-", plan.name)
     bibtex = "\n".join([f"@misc{{{key}-{digest},", *lines, "}"])
-    return Citation(plan.name, digest, date, commit, text, bibtex)
+    return Citation(digest, date, commit, text, bibtex)
 
 
 def _escaped(text: str) -> str:

@@ -52,11 +52,6 @@ class Row:
         """The number of patients after the name: `, 30 patients`."""
         return f", {self.patients:,} {self.unit}" if self.patients else ""
 
-    @property
-    def number(self) -> str:
-        """The same in brackets: ` (30)`."""
-        return f" ({self.patients:,})" if self.patients else ""
-
 
 @dataclass(frozen=True)
 class Forest:
@@ -108,7 +103,7 @@ def forest(
     trainings = max((row.plain.seeds for row in rows), default=0)
     below = f"Mean of {counted(trainings, 'training')}, 95% intervals"
     if in_brackets:
-        names = [f"{short(row.site, 18)}{row.number}" for row in rows]
+        names = [short(row.site, 18) + (f" ({row.patients:,})" if row.patients else "") for row in rows]
         below += f"; {nouns.units} in brackets"
     below += f". {about}"
     heights = [0.5 + 0.21 * len(rows), 0.62] if with_loss else [0.5 + 0.21 * len(rows)]

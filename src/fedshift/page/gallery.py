@@ -74,13 +74,14 @@ def write(studies: Path, paths: Paths) -> Path:
     out = paths.page("index")
     entries = list(_entries(studies, paths))
     items = _items(studies, entries)
+    of = {id_: [entry for entry in entries if id_ in entry.reproduces] for id_ in items}
     content = {
         "entries": entries,
         "own": [entry for entry in entries if not entry.reproduces],
         "of_papers": [entry for entry in entries if entry.reproduces],
         "items": items,
-        "coverage": [(item, _of(item, entries)) for item in items.values() if item.kind != "S"],
-        "settings": [(item, _of(item, entries)) for item in items.values() if item.kind == "S"],
+        "coverage": [(item, of[item.id]) for item in items.values() if item.kind != "S"],
+        "settings": [(item, of[item.id]) for item in items.values() if item.kind == "S"],
         "kinds": published_words.KINDS,
         "synthetic": False,
         "missing": (),
@@ -97,10 +98,6 @@ def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
         return items
     reproduced = {item for entry in entries for item in entry.reproduces}
     return {key: item for key, item in items.items() if key in reproduced}
-
-
-def _of(item: Item, entries: list[Entry]) -> list[Entry]:
-    return [entry for entry in entries if item.id in entry.reproduces]
 
 
 def write_headline(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
@@ -135,15 +132,12 @@ def read_headline(paths: Paths, study: str) -> dict[str, Any]:
     path = paths.study_files(study).headline
     if not path.exists():
         return {}
-    fault = damage(path)
-    if fault:
+    if fault := damage(path):
         raise UserError(path, fault)
     headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
-    trends = headline.get("trends")
-    published = headline.get("published")
-    if trends:
+    if trends := headline.get("trends"):
         require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})
-    if published:
+    if published := headline.get("published"):
         require_object(path, published, dict.fromkeys(published, "a whole number"))
     return headline if headline["study"] == study else {}
 
@@ -209,8 +203,7 @@ def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> st
                 return "out of date: the study has changed since"
         except UserError as error:
             return f"not valid: {str(error).splitlines()[0]}"
-    runs = headline.get("runs", 0)
-    missing = headline.get("missing", 0)
+    runs, missing = headline.get("runs", 0), headline.get("missing", 0)
     return f"incomplete: {runs - missing} of {runs} runs" if missing else COMPLETE
 
 

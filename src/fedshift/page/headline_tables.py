@@ -172,8 +172,7 @@ def _overview_row(
 
 def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
     caption = f"{_mean_of(findings)}, mean over sites"
-    left_out = findings.left_out()
-    if left_out:
+    if left_out := findings.left_out():
         caption += f" without {listed(left_out)}, where it is not defined"
     caption += _blind(findings)
     if both:
@@ -221,8 +220,7 @@ def _control_row(controls: Controls, condition: Condition, columns: list[str]) -
     texts = {column: number(v.mean, findings.headline, sign=column == "Gap") for column, v in values.items()}
     texts |= {"Condition": f"Control: {controls.about.sees} only, no network", "Held out": condition.held_out}
     levels = {site: controls.level(key, "external", site) for site in condition.partition.external}
-    means = {site: findings.better(value).mean for site, value in levels.items() if value.known}
-    if means:
+    if means := {site: findings.better(value).mean for site, value in levels.items() if value.known}:
         worst = min(means, key=means.__getitem__)
         texts["Worst external site"] = f"{worst} ({number(levels[worst].mean, findings.headline)})"
     return [Cell(column, texts.get(column, DASH), values.get(column)) for column in columns]

@@ -85,8 +85,7 @@ def of_one_class(results: StudyResults, condition: Condition) -> str:
         return ""
     stuck = set()
     for run, parts in results.predictions.by_site(condition.runs.values(), key):
-        answers = [part for part in parts if part.role == "internal"]
-        if answers:
+        if answers := [part for part in parts if part.role == "internal"]:
             given = np.concatenate([part.probability.argmax(1) for part in answers])
             label = np.concatenate([part.label for part in answers])
             commonest = np.bincount(given).argmax()
@@ -175,7 +174,10 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
     versions = [manifest.get("versions") or {} for manifest in manifests]
     software = sorted({name for installed in versions for name in installed})
     values = {
-        "Commit": [_commit(manifest.get("git") or {}) for manifest in manifests],
+        "Commit": [
+            (git.get("commit") or "unknown") + (" with uncommitted changes" if git.get("dirty") else "")
+            for git in (manifest.get("git") or {} for manifest in manifests)
+        ],
         "Digest of the training code": [str(manifest.get("code") or DASH) for manifest in manifests],
         "Software": [", ".join(f"{n} {installed[n]}" for n in software if n in installed) for installed in versions],
         "Arithmetic of the device": [_on_device(manifest) for manifest in manifests],
@@ -193,11 +195,6 @@ def _accepted(change: dict[str, Any]) -> str:
     reason = change.get("reason") or "no reason given"
     date = str(change.get("date") or "")[:10]
     return f"{reason} ({date})" if date else reason
-
-
-def _commit(git: dict[str, Any]) -> str:
-    commit = git.get("commit") or "unknown"
-    return f"{commit} with uncommitted changes" if git.get("dirty") else commit
 
 
 def _on_device(manifest: dict[str, Any]) -> str:
@@ -230,8 +227,7 @@ def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> It
         yield "The runs were trained by different versions of the training code; see Provenance."
     if any((run.manifest.get("git") or {}).get("dirty") for run in done):
         yield "Some runs were trained from a working tree with uncommitted changes."
-    varying = sum(run.manifest.get("deterministic") is False for run in done)
-    if varying:
+    if varying := sum(run.manifest.get("deterministic") is False for run in done):
         yield (
             f"{varying} of {len(done)} runs were trained on a GPU without deterministic kernels "
             "(training.deterministic: false): repeated, they give slightly other results."
@@ -245,8 +241,7 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
     # Under other schedules the rate falls, and the last rounds are the best by design: these are looked at closely.
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
     judged = [run for run in done if run.name in constant and run.manifest.get("best_value") is not None]
-    late = sum(run.manifest.get("best_round") == run.manifest.get("rounds") for run in judged)
-    if late:
+    if late := sum(run.manifest.get("best_round") == run.manifest.get("rounds") for run in judged):
         yield f"{late} of {len(judged)} runs validated best in their last round: they may not have converged."
     others = [run for run in done if run.name not in constant]
     last = [run for run in others if run.manifest.get("best_round") == run.manifest.get("rounds")]
@@ -258,8 +253,7 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
             f"{len(short)} of {len(others)} runs kept their last round, after fewer than {FEWEST_ROUNDS} of them: too "
             "few to see whether they converged."
         )
-    rising = sum(still_rises(rounds[rounds["run"] == run.name]) for run in last)
-    if rising:
+    if rising := sum(still_rises(rounds[rounds["run"] == run.name]) for run in last):
         yield (
             f"{rising} of {len(others)} runs kept their last round, and their validation accuracy was still rising by "
             "more than it varies: they may not have converged."

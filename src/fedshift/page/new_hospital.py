@@ -9,7 +9,6 @@ import numpy as np
 
 from ..analysis import comparisons, new_site
 from ..analysis.comparisons import Entry
-from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, Table, Value, inner, listed, number
 from ..core.spelling import plural
@@ -52,14 +51,13 @@ def section(findings: Findings, nouns: Nouns = HOSPITALS) -> Section | None:
 
 def _values(findings: Findings, entry: Entry, nouns: Nouns) -> dict[str, Value]:
     """Return the headline metric at each external site that counts, where it is known."""
-    places = [(member, site) for member, site in entry.sites("external") if _counts(member, site, nouns)]
-    values = {site: findings.value(member, "external", site, entry.inference) for member, site in places}
+    # the next site could be one like this: of that kind, and of a hospital that did not train
+    values = {
+        site: findings.value(member, "external", site, entry.inference)
+        for member, site in entry.sites("external")
+        if nouns.kind(site) == nouns.other and not nouns.relatives(site, member.partition)
+    }
     return {site: value for site, value in values.items() if value.known}
-
-
-def _counts(condition: Condition, site: str, nouns: Nouns) -> bool:
-    """Return whether the next site could be one like this: it is of that kind, and its hospital did not train."""
-    return nouns.kind(site) == nouns.other and not nouns.relatives(site, condition.partition)
 
 
 def _left_out(findings: Findings, values: dict[str, Value], nouns: Nouns) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,7 +282,8 @@ class NewMasks(NewImages):
     def shown(self, trained_at: list[str]) -> dict[str, Any]:
         """Return what the template shows of predicted masks; see `NewImages`."""
         names = listed(list(self.structures))
-        colours = listed([f"{name} {colour}" for name, colour in zip(self.structures, _lines(), strict=False)])
+        pairs = zip(self.structures, itertools.cycle(LINES), strict=False)
+        colours = listed([f"{name} {colour}" for name, colour in pairs])
         return {
             "lead": self._lead(),
             "tiles": list(self._tiles()),
@@ -373,9 +375,3 @@ class NewMasks(NewImages):
             grid[0].set_ylabel("images")
 
         return svg("applied", "Images by the predicted area of each structure", (WIDTH, 2.6), paint)
-
-
-def _lines() -> Iterator[str]:
-    """Yield the names of the colours of structures, in turn."""
-    while True:
-        yield from LINES

@@ -145,8 +145,7 @@ def why_none(findings: Findings, condition: Condition, unit: str, roles: tuple[s
     reason = f"too few test {unit}"
     if metric.by_class:
         reason += " of a class"
-    sites = findings.without_interval(findings.alike(condition), roles)
-    if sites:
+    if sites := findings.without_interval(findings.alike(condition), roles):
         reason += f" at {listed(sites)}"
     return reason
 
@@ -247,13 +246,12 @@ class Nouns:
 
     def counted(self, sites: Sequence[str], number: Callable[[int], str] = "{:,}".format, owned: bool = True) -> str:
         """Return the numbers of sites of each kind: `2 hospitals and 3 scanners of utrecht`, with whose if `owned`."""
-        parts = []
-        for kind in get_args(SiteKind):
-            members = [site for site in sites if self.kind(site) == kind]
-            if members:
-                parts.append(
-                    f"{number(len(members))} {noun(len(members), kind)}{self._owned(members) if owned else ''}"
-                )
+        kinds = {kind: [site for site in sites if self.kind(site) == kind] for kind in get_args(SiteKind)}
+        parts = [
+            f"{number(len(members))} {noun(len(members), kind)}{self._owned(members) if owned else ''}"
+            for kind, members in kinds.items()
+            if members
+        ]
         return listed(parts) or f"{number(0)} {plural(self.place)}"
 
     def _owned(self, sites: Sequence[str]) -> str:

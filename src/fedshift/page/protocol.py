@@ -42,6 +42,8 @@ RECOVERED = (
     "where an inference changes the internal mean too. It is given where the intervals of the gap with training "
     "statistics and of the gain exclude zero."
 )
+EACH_ONCE = "Each site counts once, whatever its size. A site where a metric is not defined does not count."
+GAP = " The gap is the internal mean minus the external mean."
 OPTIMISERS = {"sgd": "Stochastic gradient descent (SGD)", "adam": "Adam", "adamw": "AdamW"}
 TRAINED: dict[str | tuple[str, ...], str] = {
     "all": "All layers.",
@@ -49,6 +51,7 @@ TRAINED: dict[str | tuple[str, ...], str] = {
     "values and does not travel.",
     ("norm", "head"): "Norms and the last layer: norm tuning. All else keeps its initial values and does not travel.",
 }
+HOOKS = ("loss", "gradient", "backward", "correct")
 BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
 
@@ -82,6 +85,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
     settings = [training for run in runs for training in run.trainings]
+    trained = _distinct(TRAINED[training.train] for training in settings)
     card = runs[0].data.card
     items = {
         "Dataset": [", version ".join(filter(None, [card.title, card.version]))],
@@ -89,7 +93,7 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         "Partition": [_partition(partition) for partition in study.partition],
         "Model": _plugins(run.model for run in runs),
         "Initial weights": _distinct(map(_initial_weights, runs)),
-        "Trained layers": _trained_layers(settings),
+        "Trained layers": [] if trained == [TRAINED["all"]] else trained,
         "Transforms": _plugins(study.transforms) or ["none"],
         "Algorithms": _plugins(run.algorithm for run in runs),
         "Add-ons": _plugins(run.addon for run in runs if run.addon),
@@ -101,10 +105,10 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
         "Seeds": [", ".join(map(str, study.seeds))],
         "Inference": [line for key in findings.keys for line in _inference(findings, key)],
         "Model selection": _distinct(map(_selection, runs)),
-        "Operating point": described(study) if findings.plan.study.two_classes else [],
+        "Operating point": described(study) if study.two_classes else [],
         "Standard deviation": ["Over seeds, of one value a run (sample standard deviation, n - 1)."],
         "Intervals": _intervals(findings),
-        "Mean over sites": [_mean_over_sites(findings)],
+        "Mean over sites": [f"{EACH_ONCE}{GAP if findings.tests_inside else ''}"],
     }
     if findings.baseline and findings.others() and findings.tests_inside:
         items[LOSS_RECOVERED] = [RECOVERED]
@@ -118,12 +122,10 @@ def _distinct(lines: Iterable[str]) -> list[str]:
 def _intervals(findings: Findings) -> list[str]:
     metrics = findings.metrics.values()
     few = f"None is given under {FEWEST} test patients"
-    by_class = [inner(metric) for metric in metrics if metric.by_class]
-    if by_class:
+    if by_class := [inner(metric) for metric in metrics if metric.by_class]:
         few += f" ({listed(by_class)}: of each class that counts)"
     few += "; the mean over sites leaves out those with fewer, where others have enough"
-    without = [inner(metric) for metric in metrics if not metric.has_interval]
-    if without:
+    if without := [inner(metric) for metric in metrics if not metric.has_interval]:
         few += f"; {listed(without)} {verb(len(without), 'come')} without"
     unit = findings.plan.study.resampled(known=True)
     return [
@@ -143,25 +145,12 @@ def _intervals(findings: Findings) -> list[str]:
     ]
 
 
-def _mean_over_sites(findings: Findings) -> str:
-    text = "Each site counts once, whatever its size. A site where a metric is not defined does not count."
-    if findings.tests_inside:
-        text += " The gap is the internal mean minus the external mean."
-    return text
-
-
 def _initial_weights(run: Run) -> str:
     """Return where the weights of a run come from before its first round."""
     if run.model.origin:
         start = "pretrained; the last layer is drawn at random from the run's seed"
         return f"{run.model.label}: {start}. Weights: {run.model.origin}."
     return "Drawn at random from the run's seed, not pretrained; all clients start from the same weights."
-
-
-def _trained_layers(settings: list[Training]) -> list[str]:
-    """Return which layers each training of a study trains; nothing if all train all."""
-    trained = _distinct(TRAINED[training.train] for training in settings)
-    return [] if trained == [TRAINED["all"]] else trained
 
 
 def _optimiser(training: Training) -> str:
@@ -182,7 +171,12 @@ def _loss(run: Run) -> str:
     plugins: list[tuple[Plugin, type[Plugin]]] = [(run.algorithm, Algorithm)]
     if run.addon:
         plugins.append((run.addon, Addon))
-    sources = [plugin.label for plugin, base in plugins if _changes_steps(plugin, base)]
+    # what has a loss or a gradient other than that of its base class
+    sources = [
+        plugin.label
+        for plugin, base in plugins
+        if any(getattr(type(plugin), hook, None) is not getattr(base, hook, None) for hook in HOOKS)
+    ]
     weights, classes = getattr(run.training, "class_weights", None), "classes unweighted"
     if weights:
         by = ", ".join(f"{w:g}" for w in weights) if isinstance(weights, tuple) else BALANCED
@@ -191,12 +185,6 @@ def _loss(run: Run) -> str:
     if sources:
         text += f"; {listed(sources)} {verb(len(sources), 'change')} the loss or its gradient"
     return f"{text}."
-
-
-def _changes_steps(plugin: Plugin, base: type[Plugin]) -> bool:
-    """Return whether an algorithm or add-on has a loss or a gradient other than that of its base class."""
-    hooks = ("loss", "gradient", "backward", "correct")
-    return any(getattr(type(plugin), hook, None) is not getattr(base, hook, None) for hook in hooks)
 
 
 def _selection(run: Run) -> str:
@@ -227,8 +215,7 @@ def _inference(findings: Findings, key: str) -> Iterator[str]:
     yield f"{findings.name(key)}: {first_line(inference)}"
     for name, value in inference.described().items():
         text = f"{_title(name)} = {json.dumps(value).strip(chr(34))}"
-        description = type(inference).model_fields[name].description
-        if description:
+        if description := type(inference).model_fields[name].description:
             text += f": {description}"
         yield text
 
@@ -332,8 +319,7 @@ def _departures(findings: Findings) -> Iterator[str]:
     batches = [names[key] for key, inference in plan.inferences.items() if inference.score_columns()["batch_size"]]
     if batches:
         yield f"{listed(batches)} {verb(len(batches), 'take')} statistics of test images, without labels"
-    labelled = [names[key] for key, inference in plan.inferences.items() if inference.uses_labels]
-    if labelled:
+    if labelled := [names[key] for key, inference in plan.inferences.items() if inference.uses_labels]:
         yield f"{listed(labelled)} {verb(len(labelled), 'use')} labels of the test centre"
 
 

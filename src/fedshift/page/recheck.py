@@ -157,7 +157,8 @@ def _scores(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
     if _same(found, right):
         return
     runs = _other_scores(found, right)
-    yield files.scores, f"does not follow from the predictions: a score is another one{_of(runs)}"
+    of = f", of run {runs[0]}" if len(runs) == 1 else f", of {len(runs)} runs" if runs else ""
+    yield files.scores, f"does not follow from the predictions: a score is another one{of}"
     for name in runs:
         file = paths.predictions(name, plan.prediction_jobs[name]) if name in plan.runs else files.scores
         if file.exists():
@@ -177,10 +178,6 @@ def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     except AssertionError:
         return False
     return True
-
-
-def _of(runs: list[str]) -> str:
-    return f", of run {runs[0]}" if len(runs) == 1 else f", of {len(runs)} runs" if runs else ""
 
 
 def _other_scores(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:

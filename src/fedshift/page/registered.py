@@ -145,15 +145,13 @@ def _lines(plan: Plan, choices: Mapping[str, Choice | None]) -> Iterator[str]:
     if plan.oracles:
         metric = inner(metric_named(plan.study.headline))
         rule = f"An oracle chose: the training with the best mean {metric} over external sites"
-        inferences = dict.fromkeys(chosen.inference for chosen in made if chosen.inference)
-        if inferences:
+        if inferences := dict.fromkeys(chosen.inference for chosen in made if chosen.inference):
             rule += f" with {listed(list(inferences))}"
         yield f"{rule}."
     else:
         criteria = dict.fromkeys(best_by(run.training.select_by or "accuracy") for run in searches)
         yield f"The training with the {listed(list(criteria))} was chosen. Test images and external sites play no part."
-    at_edge = sorted({chosen.chosen_at_edge for chosen in made if chosen.chosen_at_edge})
-    if at_edge:
+    if at_edge := sorted({chosen.chosen_at_edge for chosen in made if chosen.chosen_at_edge}):
         yield (
             f"The chosen value of {listed(at_edge)} is the lowest or highest that was tried, in one run or more: a "
             "value beyond it may be better."

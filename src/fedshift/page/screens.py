@@ -72,8 +72,7 @@ class Methods:
     @functools.cached_property
     def screen(self) -> Screen:
         """The primary comparison or, where none is declared, whether one condition is the best."""
-        declared = contrasts.declared(self.findings)
-        if declared:
+        if declared := contrasts.declared(self.findings):
             told = [
                 (_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.nouns.units)) for one in declared
             ]
@@ -139,8 +138,7 @@ class Methods:
             note = f"{self._title(group[0])}; last {self._title(group[-1])}, {last}"
             yield Tile(f"Best mean{setting}", best, note)
         published = reproduction.headline()["published"]
-        judged = published["within"] + published["outside"]
-        if judged:
+        if judged := published["within"] + published["outside"]:
             shown = f"{published['within']} of {judged}"
             yield Tile("Published values", shown, "within the combined uncertainty of both")
         if reproduction.claims:
@@ -181,8 +179,7 @@ class Methods:
         title = f"{self.screen.word}. {heading(metric)}, mean over {self._role} sites"
         title = textwrap.fill(title, round(13 * width))
         below = f"95% intervals over {self.nouns.units} and trainings. {about}"
-        left_out = sum(map(len, self.groups)) - len(rows)
-        if left_out:
+        if left_out := sum(map(len, self.groups)) - len(rows):
             below += f" {counted(left_out, 'further condition')} with worse means are left out."
         labels = [_CONTROL] if any(rank.entry.control for rank in rows) else []
         lines = len(rows) + (len(groups) if len(groups) > 1 else 0)

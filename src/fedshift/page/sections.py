@@ -311,10 +311,6 @@ def from_authors(author: Author) -> Section:
     return Section("author", "From the authors", [Facts(said) if said else nothing], short="Authors")
 
 
-def _costs(report: StudyReport) -> Section:
-    return Section("costs", "Communication and time", [plain(costs(report.runs))], short="Communication", late=True)
-
-
 def _protocol(report: StudyReport) -> Section:
     blocks = [Facts([*between_sites(report), *protocol(report.findings)])]
     return Section("protocol", "Protocol", blocks, short="Protocol", late=True, printed=True)
@@ -449,7 +445,7 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     lambda _: Section(FURTHER, "Further figures"),
     lambda report: from_authors(report.plan.study.author),
     lambda _: Section("training", "Training curves", late=True),
-    _costs,
+    lambda report: Section("costs", "Communication and time", [plain(costs(report.runs))], "Communication", late=True),
     _protocol,
     lambda report: registered.searches_section(report.results),
     _provenance,

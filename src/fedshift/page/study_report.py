@@ -147,8 +147,7 @@ class StudyReport:
     def drawn(self, name: str) -> Drawn | PageTable:
         """Return a figure as it was drawn by its rule, or the table that it has in the place of a picture."""
         figure: Figure = registry.build("figure", name)
-        numbers = figure.table(self.results.for_figures)
-        if numbers:
+        if numbers := figure.table(self.results.for_figures):
             marks = dict.fromkeys(numbers.best, "best")
             rows = [
                 [PageCell(text, mark=marks.get((y, x), "")) for x, text in enumerate(row)]

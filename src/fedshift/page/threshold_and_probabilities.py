@@ -66,7 +66,7 @@ def _calibration_table(findings: Findings, condition: Condition, unit: str) -> P
             measured = {quantity: findings.numbers.find(quantity, *place) for quantity in NUMBERS}
             bounded += [value for value in measured.values() if not math.isnan(value.low)]
             cells = [_cell(quantity, value) for quantity, value in measured.items()]
-            rows.append([PageCell(name), PageCell(role), PageCell(findings.name(key)), *cells])
+            rows.append([*map(PageCell, (name, role, findings.name(key))), *cells])
     caption = f"{findings.full(condition)}. Calibration: mean over trainings"
     if bounded:
         caption += f"; beneath, 95% intervals {over(Value(seeds=bounded[0].seeds), unit)}"
@@ -172,9 +172,7 @@ def operating_point_section(results: StudyResults, unit: str = "patients") -> Se
     """Return the section of the page; None for studies with more than two classes, or without any prediction."""
     if not results.plan.study.two_classes or not results.operating_points:
         return None
-    findings = results.findings
-    points = results.operating_points
-    study = results.plan.study
+    findings, points, study = results.findings, results.operating_points, results.plan.study
     tables = [
         [table for condition in conditions if (table := _points_table(findings, condition, points, unit)).rows]
         for conditions in by_lead(findings)
@@ -193,10 +191,7 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
         point = points.get((condition.id, findings.level_inference(condition), "external", site))
         if point is None:
             continue
-        rates = {
-            positive: point.rates["sensitivity"].mean,
-            negative: 1 - point.rates["specificity"].mean,
-        }
+        rates = {positive: point.rates["sensitivity"].mean, negative: 1 - point.rates["specificity"].mean}
         parts = [f"{100 * rate:.0f} of 100 {name}" for name, rate in rates.items() if not math.isnan(rate)]
         if parts:
             texts.append(f"{' and '.join(parts)} samples at {site}")
@@ -305,9 +300,10 @@ def _points_table(findings: Findings, condition: Condition, points: Points, unit
             point = points.get((condition.id, key, role, site))
             # runs without validation samples have no row for home
             if point is not None and point.samples:
-                heads = [PageCell({ALL: AT_HOME}.get(site, site)), PageCell(role), PageCell(findings.name(key))]
+                heads = [*map(PageCell, ({ALL: AT_HOME}.get(site, site), role, findings.name(key)))]
                 if chosen:
-                    heads.append(PageCell(_thresholds(point)))
+                    texts = sorted(map(_threshold, point.thresholds))
+                    heads.append(PageCell(" to ".join(dict.fromkeys([texts[0], texts[-1]]))))
                 rows.append([*heads, *_row(point, study.prevalence)])
     positive, negative = (short(name, LETTERS) for name in _classes(study))
     counts = (f"{positive} flagged", f"{positive} missed", f"{negative} flagged", f"{negative} cleared")
@@ -315,18 +311,8 @@ def _points_table(findings: Findings, condition: Condition, points: Points, unit
     if study.prevalence is not None:
         share = f"{100 * study.prevalence:g}\N{NO-BREAK SPACE}%"
         values = (f"PPV at {share}", f"NPV at {share}")
-    threshold = ("Threshold",) if chosen else ()
-    header = (
-        "Site",
-        "Role",
-        "Inference",
-        *threshold,
-        unit.capitalize(),
-        *counts,
-        "Sensitivity",
-        "Specificity",
-        *values,
-    )
+    named = ("Site", "Role", "Inference", *(["Threshold"] if chosen else []), unit.capitalize())
+    header = (*named, *counts, *map(str.capitalize, DRIFTS), *values)
     several = any(len(point.thresholds) > 1 for point in points.values())
     return PageTable(_caption(findings, condition, unit, several), header, rows, 3)
 
@@ -350,19 +336,13 @@ def _caption(findings: Findings, condition: Condition, unit: str, several: bool)
 
 
 def _row(point: Point, prevalence: float | None) -> list[PageCell]:
-    cells = [
-        PageCell(f"{point.patients:,}"),
-        *(PageCell(_count(point.counts[name])) for name in ("tp", "fn", "fp", "tn")),
-    ]
-    cells += [_drifted(point, name) for name in DRIFTS]
+    counts = (point.counts[name] for name in ("tp", "fn", "fp", "tn"))
+    shown = (DASH if math.isnan(n) else f"{n:,.1f}".removesuffix(".0") for n in counts)
+    cells = [*map(PageCell, (f"{point.patients:,}", *shown)), *(_drifted(point, name) for name in DRIFTS)]
     if prevalence is not None:
         return [*cells, *map(_rate, predictive_values(point, prevalence))]
     share = PageCell(number(point.rates["prevalence"].mean, metric_named(RATE)))
     return [*cells, share, *(_rate(point.rates[name]) for name in ("ppv", "npv"))]
-
-
-def _count(n: float) -> str:
-    return DASH if math.isnan(n) else f"{n:,.1f}".removesuffix(".0")
 
 
 def _rate(value: Value) -> PageCell:
@@ -378,12 +358,6 @@ def _drifted(point: Point, name: str) -> PageCell:
     if math.isnan(drift):
         return rate
     return PageCell(f"{rate.text} ({number(drift, metric_named(RATE), sign=True)})", rate.below)
-
-
-def _thresholds(point: Point) -> str:
-    """Return the threshold, or the range over trainings."""
-    texts = sorted({_threshold(threshold) for threshold in point.thresholds})
-    return " to ".join(dict.fromkeys([texts[0], texts[-1]]))
 
 
 def _threshold(value: float) -> str:

@@ -188,8 +188,7 @@ def _values(column: pd.Series) -> str:
         text = ", ".join(f"{name} {count:,}" for name, count in ordered[:VALUES])
         if len(ordered) > VALUES:
             text += f", {len(ordered) - VALUES} others {sum(count for _, count in ordered[VALUES:]):,}"
-    missing = len(column) - len(stated)
-    if missing:
+    if missing := len(column) - len(stated):
         text += f"; not stated {missing:,}"
     return text
 
