@@ -69,8 +69,7 @@ class EqualRounds:
 
     def floats(self, *, broadcast: bool, statistics: bool = True) -> int:
         """Return the floats of a round, all clients together. With `broadcast`, what the server sends counts once."""
-        left_out = 0 if statistics else self.statistics
-        return self._of_all(left_out, broadcast)
+        return self._of_all(0 if statistics else self.statistics, broadcast)
 
     def extra_floats(self, *, broadcast: bool) -> int:
         """Return the floats of a round in addition to the model, all clients together."""
@@ -78,9 +77,8 @@ class EqualRounds:
 
     def _of_all(self, left_out: int, broadcast: bool) -> int:
         """Return the floats of all clients, without `left_out` of them for each client and direction."""
-        return (self.down - left_out) * (1 if broadcast and not self.unicast else self.clients) + (
-            self.up - left_out
-        ) * self.clients
+        sent = 1 if broadcast and not self.unicast else self.clients
+        return (self.down - left_out) * sent + (self.up - left_out) * self.clients
 
 
 @dataclass(frozen=True)
@@ -185,9 +183,8 @@ def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, 
     total = Traffic.passed_on(dict.fromkeys(sites, statistics), together)
     if run.addon:
         offers = {site: run.addon.offer(_Black(n, shape)) for site, n in sites.items()}
-        total += Traffic.passed_on(
-            {site: sum(map(torch.numel, offer.values())) for site, offer in offers.items()}, together
-        )
+        sizes = {site: sum(map(torch.numel, offer.values())) for site, offer in offers.items()}
+        total += Traffic.passed_on(sizes, together)
     to_server = [
         run.algorithm.offer(server, _Black(n, shape), torch.zeros(n, dtype=torch.long)) for n in sites.values()
     ]

@@ -61,7 +61,9 @@ def rows(study: Estimates) -> Iterator[Row]:
     differences: dict[tuple[str, str, str], list[Estimate]] = defaultdict(list)
     for run, partitions in _wholes(plan.controls.values()):
         partition = run.partition_id
-        by_site = _by_site([_of_control(study.predicted, run, fold) for fold in partitions])
+        in_folds = [_of_control(study.predicted, run, fold) for fold in partitions]
+        # without the control of a fold there is none of the whole
+        by_site = {site: [parts[site] for parts in in_folds] for site in in_folds[0]} if all(in_folds) else {}
         at_sites: dict[Site, Estimate] = {}
         for metric in study.metrics.values():
             people = study.clusters[run.data.id]
@@ -102,11 +104,6 @@ def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
     for run in runs:
         found[run.data.id, run.partition.without_fold()].append(run)
     yield from ((members[0], [run.partition_id for run in members]) for members in found.values())
-
-
-def _by_site(folds: Sequence[dict[Site, Part]]) -> dict[Site, list[Part]]:
-    """Return the predictions of the controls of all folds by role and site; empty where one is not there."""
-    return {site: [parts[site] for parts in folds] for site in folds[0]} if all(folds) else {}
 
 
 def _tested(parts: Sequence[Part]) -> list[str]:

@@ -66,9 +66,7 @@ def validated_by(results: Results) -> _Validated:
     if not logged or len(names) != 1 or names <= {"accuracy", "loss"}:
         return _Validated("accuracy", "Validation accuracy (%)", 100)
     metric: Metric = registry.build("metric", names.pop())
-    title = metric.title
-    if not title.isupper():
-        title = title[:1].lower() + title[1:]
+    title = metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
     if metric.percent:
         return _Validated("score", f"Validation {title} (%)", 100)
     return _Validated("score", f"Validation {title}", 1)

@@ -129,8 +129,7 @@ def _shown(results: Results, most: int) -> tuple[list[str], bool]:
     of_clients = {i for i in scores["inference"] if client_of(i, results.internal)}
     scores = scores[~scores["inference"].isin(of_clients)]
     every = list(centres(scores).values())
-    count = max((len(groups) for groups in swept(results.settings).values()), default=0)
-    if count * len(every) > most:
+    if max(map(len, swept(results.settings).values()), default=0) * len(every) > most:
         every = every[:1]
     return every, scores["shown"].nunique() > len(every)
 

@@ -113,10 +113,8 @@ def _more(loss: Value, margin: float, unit: str) -> str:
     both = (trainings**2 + patients**2) / room**2
     if both <= 1:
         # normal errors would fit already: the interval is wide as few trainings hardly tell how much they differ
-        few = counted(loss.seeds, "training")
-        return (
-            f"A few more trainings would settle it, if the loss stays where it is: {few} hardly tell how they differ."
-        )
+        few = f"{counted(loss.seeds, 'training')} hardly tell how they differ"
+        return f"A few more trainings would settle it, if the loss stays where it is: {few}."
     possible = [f"{math.ceil(times * now):,} {what}" for what, (times, now) in alone.items() if times < FAR]
     if possible:
         return f"About {' or '.join(possible)} in all would settle it, if the loss stays where it is."

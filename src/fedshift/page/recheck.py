@@ -109,8 +109,7 @@ def _partitions(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
         except UserError as error:
             yield samples, f"cannot be divided as it was: {error.what}"
             continue
-        found = read_partition(file).astype(str)
-        if not right.equals(found[right.columns]):
+        if not right.equals(read_partition(file).astype(str)[right.columns]):
             yield samples, "does not agree with the partition: one of the two was changed"
             yield file, "does not follow from the samples: a sample has another site, role or split"
 

@@ -117,8 +117,7 @@ def searches_section(results: StudyResults) -> Section | None:
     choices = {
         run: choice(results.paths.run_files(run).manifest, results.manifests[run]) for run in results.plan.searches
     }
-    lines = list(_lines(results.plan, choices))
-    blocks: list[Block] = [*lines, plain(_table(results, choices))]
+    blocks: list[Block] = [*_lines(results.plan, choices), plain(_table(results, choices))]
     return Section("search", "Search of settings", blocks, short="Search", late=True, printed=True)
 
 
@@ -184,15 +183,11 @@ def _tried_row(run: Run, made: Choice | None) -> tuple[str, str, str, str, str]:
 
 
 def _values(candidate: Candidate) -> str:
-    return ", ".join(f"{key} {_plain(value)}" for key, value in candidate.values.items())
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float):
-        return f"{value:g}"
-    return json.dumps(value)
+    words = {
+        key: value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
+        for key, value in candidate.values.items()
+    }
+    return ", ".join(f"{key} {word}" for key, word in words.items())
 
 
 def _score(candidate: Candidate, made: Choice) -> str:

@@ -54,6 +54,7 @@ class Methods:
         self.report = report
         self.findings = report.findings
         self.nouns = report.nouns
+        self.role = comparisons.role(self.findings.conditions)
         self.groups = groups
 
     @classmethod
@@ -63,8 +64,7 @@ class Methods:
         A study compares methods if several of its conditions are tested at the same sites, and if it either has no
         site outside or knows of no patients.
         """
-        outside = any(one.partition.external for one in report.findings.conditions)
-        if outside and report.nouns.known:
+        if report.nouns.known and any(one.partition.external for one in report.findings.conditions):
             return None
         groups = ranks(report.findings)
         return cls(report, groups) if groups else None
@@ -98,21 +98,17 @@ class Methods:
         shown = level(first.level.mean, self.findings.headline)
         lead = f"the best mean is that of {self._title(first)} ({shown}{control})"
         lead = f"Setting {self._setting(group)}: {lead}" if len(self.groups) > 1 else capital(lead)
-        found = contrasts.contrast(self.findings, first.entry, second.entry, self._role)
+        found = contrasts.contrast(self.findings, first.entry, second.entry, self.role)
         if alike == [first]:
             return "One is best", f"{lead}, surely better than the others."
         if found is not None and found.outcome in TOO_FEW:
             return _WORDS[found.outcome], f"{lead}; nobody can tell whether it is better than the others."
         return "No single best", f"{lead}; {len(alike)} of {len(group)} conditions may be the best."
 
-    @property
-    def _role(self) -> str:
-        return comparisons.role(self.findings.conditions)
-
     def _whom(self) -> str:
         """Return how many conditions were compared, where, and over how many trainings."""
         best = self.groups[0][0]
-        sites = counted(len(list(best.entry.sites(self._role))), f"{self._role} site")
+        sites = counted(len(list(best.entry.sites(self.role))), f"{self.role} site")
         count = f"{counted(sum(map(len, self.groups)), 'condition')}"
         if len(self.groups) > 1:
             count += f" in {len(self.groups)} settings"
@@ -156,7 +152,7 @@ class Methods:
     @property
     def how_to_read(self) -> Iterator[tuple[str, str]]:
         """Each part of the picture with its meaning."""
-        yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self._role} sites."
+        yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self.role} sites."
         yield (
             "Marks and bars",
             "The mean of trainings that differ by chance alone, with its 95% interval over "
@@ -176,7 +172,7 @@ class Methods:
         rows = [rank for group in groups for rank in group]
         # titles differ at their ends, so that the narrow picture breaks them and cuts none short
         letters, row = (40, 0.21) if width == WIDTHS["answer"] else (20, 0.27)
-        title = f"{self.screen.word}. {heading(metric)}, mean over {self._role} sites"
+        title = f"{self.screen.word}. {heading(metric)}, mean over {self.role} sites"
         title = textwrap.fill(title, round(13 * width))
         below = f"95% intervals over {self.nouns.units} and trainings. {about}"
         if left_out := sum(map(len, self.groups)) - len(rows):

@@ -73,8 +73,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
         )
     condition, key, _ = max(compared, key=lambda entry: entry[2].mean)
     metric = findings.headline
-    partition = ALL if findings.averaged else condition.run.partition_id
-    control = controls.level(partition, "external")
+    control = controls.level(ALL if findings.averaged else condition.run.partition_id, "external")
     best = findings.effect("level", condition, key, "external", across=findings.averaged)
     around = interval(control, metric, f"over {unit}", otherwise="")
     return (
@@ -254,10 +253,7 @@ def how_to_read(
         f"One for each {nouns.place}, with the number of tested {nouns.units}. Those above the line trained the model "
         "(at home), those below did not (outside).",
     )
-    yield (
-        "Round marks and bars",
-        _marks(findings, condition, nouns.units),
-    )
+    yield "Round marks and bars", _marks(findings, condition, nouns.units)
     if adapted:
         yield (
             "Diamonds",

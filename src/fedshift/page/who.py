@@ -128,8 +128,7 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
     for cells in table.rows:
         site, role = cells[0].text, cells[1].text
         there = rows[(rows["site"] == site) & (rows["role"] == role)]
-        of_splits = [there[there["split"] == split] for split in SPLITS]
-        below = [_events(part, unit, classes) for part in of_splits]
+        below = [_events(there[there["split"] == split], unit, classes) for split in SPLITS]
         splits = [replace(cell, below=text) for cell, text in zip(cells[-len(SPLITS) :], below, strict=True)]
         filled.append([*cells[: -len(SPLITS)], *splits])
     caption = table.caption
