@@ -154,7 +154,10 @@ def _overview_row(
     column = unit.capitalize()
     if inside and outside:
         column += " (internal + external)"
-    row = [*_heads(findings, condition), Cell("Inference", findings.name(key)), Cell(column, _all_patients(means))]
+    # a single dash where the patients are known neither inside nor outside
+    people = [patients(value) for value in means.values()]
+    people = people[:1] if set(people) == {DASH} else people
+    row = [*_heads(findings, condition), Cell("Inference", findings.name(key)), Cell(column, " + ".join(people))]
     tested = {role for role, _ in condition.sites()}
     for role, value in means.items():
         text = complete(value, findings, condition, key) if role in tested else DASH
@@ -186,12 +189,6 @@ def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
             "less, or grow"
         )
     return caption
-
-
-def _all_patients(means: dict[str, Value]) -> str:
-    """Return the numbers of test patients inside and outside; a single dash where neither is known."""
-    texts = [patients(value) for value in means.values()]
-    return DASH if set(texts) == {DASH} else " + ".join(texts)
 
 
 def patients(value: Value) -> str:

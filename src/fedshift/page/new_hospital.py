@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..analysis import comparisons, new_site
+from ..analysis import comparisons, multiple
 from ..analysis.comparisons import Entry
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, Table, Value, inner, listed, number
@@ -87,7 +87,7 @@ def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> li
             f"known: they do not say how a third {other} would do."
         ]
     beyond, worst = {True: ("below", "lowest"), False: ("above", "highest")}[metric.higher_is_better]
-    chance = 100 * new_site.below_the_worst(count)
+    chance = 100 * multiple.below_the_worst(count)
     return [
         f"If the next {other} is drawn like these {count}, its {inner(metric)} is {beyond} the {worst} of them with a "
         f"probability of 1 in {count + 1} ({chance:.0f} %)."
@@ -137,5 +137,5 @@ def _table(findings: Findings, values: dict[Entry, dict[str, Value]], nouns: Nou
 def _predicted(findings: Findings, values: dict[str, Value]) -> str:
     metric = findings.headline
     estimates, se = (np.array([getattr(value, name) for value in values.values()]) for name in ("mean", "se"))
-    low, high = new_site.predicted(estimates, se, metric.percent or metric.logit)
+    low, high = multiple.predicted(estimates, se, metric.percent or metric.logit)
     return DASH if math.isnan(low) else f"{number(low, metric)} to {number(high, metric)}"

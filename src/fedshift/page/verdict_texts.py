@@ -245,7 +245,7 @@ class Told:
         self.nouns = nouns
         self.unit = nouns.units
         self.text = TEXTS[outcome(findings, condition, judged)]
-        self.fields = self._numbers() | self._at_home() | self._places() | self._nouns()
+        self.fields = self._numbers() | self._at_home() | self._places()
 
     def said(self, what: str) -> str:
         """Return one text of the row (a field of `Text`), with its numbers."""
@@ -313,10 +313,10 @@ class Told:
         }
 
     def _places(self) -> dict[str, str]:
-        """Return the sites that a text names."""
-        findings, judged = self.findings, self.judged
+        """Return the sites that a text names, what they are called, and what intervals resample."""
+        findings, judged, nouns = self.findings, self.judged, self.nouns
         alone = incomparable(findings, self.condition)
-        these = self.nouns.each(judged.sites)
+        these = nouns.each(judged.sites)
         fields = {
             "these": f"this {these}" if len(judged.sites) == 1 else f"these {plural(these)}",
             "below": listed(list(judged.below)),
@@ -326,6 +326,12 @@ class Told:
             "worst": "",
             "loses_at": "",
             "gains_at": "",
+            "place": nouns.place,
+            "places": plural(nouns.place),
+            "other": nouns.other,
+            "others": plural(nouns.other),
+            "units": nouns.units,
+            "use": ", or about its use for patients" if nouns.medical else "",
         }
         if judged.worst:
             site = judged.worst[0]
@@ -340,18 +346,6 @@ class Told:
                 for site, value in ((site, judged.sites[site]) for site in opposite)
             )
         return fields
-
-    def _nouns(self) -> dict[str, str]:
-        """Return what sites are called, and what intervals resample."""
-        nouns = self.nouns
-        return {
-            "place": nouns.place,
-            "places": plural(nouns.place),
-            "other": nouns.other,
-            "others": plural(nouns.other),
-            "units": nouns.units,
-            "use": ", or about its use for patients" if nouns.medical else "",
-        }
 
     def _recovery(self) -> str:
         """Return what an inference recovers of a loss."""
