@@ -120,7 +120,8 @@ def _by_site(
 
 def _joined(folds: list[Scored]) -> Scored:
     """Return the samples of all folds of a site as one set."""
-    return Scored(*map(np.concatenate, zip(*(fold[:3] for fold in folds), strict=True)), folds[0].group)
+    positive, score, patient = map(np.concatenate, zip(*(fold[:3] for fold in folds), strict=True))
+    return Scored(positive, score, patient, folds[0].group)
 
 
 def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -110,7 +110,8 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
 
     `reference` has the level of chance of each condition, role, site and metric (see `score.blind`).
     """
-    printed, chance = _printed(words), Chance(words.plan, values, reference["chance"].to_dict())
+    levels: dict[Any, float] = reference["chance"].to_dict()
+    printed, chance = _printed(words), Chance(words.plan, values, levels)
     rows = [_row(words, values, n, trend, printed, chance) for n, trend in enumerate(words.plan.study.trends)]
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(WHOLE, "Int64"))
 

@@ -43,25 +43,20 @@ def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
 
 def sites(findings: Findings, controls: Controls) -> Table:
     """Return a row for each condition and site, with intervals: the headline metric under each inference, and gains."""
-    has_control = any(_has_control(controls, condition) for condition in findings.conditions)
+    beside = controls if any(_has_control(controls, condition) for condition in findings.conditions) else None
     rows = [
         [*_heads(findings, condition), *row]
         for condition in findings.conditions
-        for row in _site_rows(findings, condition, findings.keys, findings.compared(), "patients")
+        for row in _site_rows(findings, condition, findings.keys, findings.compared(), "patients", beside)
     ]
-    if has_control:
-        places = [(condition, *place) for condition in findings.conditions for place in condition.sites()]
-        for row, place in zip(rows, places, strict=True):
-            row.append(_control_cell(controls, *place))
     return _text_table(_sites_caption(findings), rows, 3 + findings.several, findings, intervals=True)
 
 
 def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
     """Return the table of sites of one condition; the worst external site and sure changes are marked."""
-    rows = list(_site_rows(findings, condition, list(condition.inferences), findings.compared(condition), unit))
-    if _has_control(controls, condition):
-        for row, place in zip(rows, condition.sites(), strict=True):
-            row.append(_control_cell(controls, condition, *place))
+    beside = controls if _has_control(controls, condition) else None
+    compared = findings.compared(condition)
+    rows = list(_site_rows(findings, condition, list(condition.inferences), compared, unit, beside))
     cells = [[_on_page(cell, findings) for cell in row] for row in rows]
     caption = f"{findings.full(condition)}. {_sites_caption(findings)}"
     if any(cell.below for row in cells for cell in row):
@@ -94,9 +89,12 @@ def _widened(cell: Cell, findings: Findings) -> Iterator[Cell]:
 
 
 def _site_rows(
-    findings: Findings, condition: Condition, keys: list[str], compared: list[str], unit: str
+    findings: Findings, condition: Condition, keys: list[str], compared: list[str], unit: str, controls: Controls | None
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of each site: its images, the values of the inferences `keys`, and the gains of `compared`."""
+    """Yield the cells of each site: its images, the values of the inferences `keys`, and the gains of `compared`.
+
+    With `controls`, the value of the control comes last.
+    """
     published = _with_published(findings, keys)
     for role, site in condition.sites():
         values = {key: findings.value(condition, role, site, key) for key in keys}
@@ -117,6 +115,9 @@ def _site_rows(
         for key in published:
             printed = Value(mean=values[key].published, std=values[key].published_std)
             row.append(Cell(f"Published, {findings.name(key)}", spread(printed, findings.headline)))
+        if controls is not None:
+            control = controls.level(condition.run.partition_id, role, site)
+            row.append(Cell(CONTROL_COLUMN, number(control.mean, findings.headline), control))
         yield row
 
 
@@ -194,11 +195,6 @@ def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
 def patients(value: Value) -> str:
     """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
     return f"{value.patients:.0f}" if value.patients > 0 else DASH
-
-
-def _control_cell(controls: Controls, condition: Condition, role: str, site: str) -> Cell:
-    value = controls.level(condition.run.partition_id, role, site)
-    return Cell(CONTROL_COLUMN, number(value.mean, controls.findings.headline), value)
 
 
 def _has_control(controls: Controls, condition: Condition) -> bool:
