@@ -228,10 +228,7 @@ class SampleCounts:
     """Counts of images in a project folder. Each file is read once."""
 
     def __init__(self, paths: Paths) -> None:
-        self._samples: Callable[[str], Counter[tuple[str, str]]] = functools.cache(
-            lambda p: _samples(paths.partition(p))
-        )
-        self._shape: Callable[[str], Shape] = functools.cache(lambda d: _shape(paths.data_files(d).images))
+        self.paths = paths
 
     def shape(self, run: Run) -> Shape:
         """Return the shape of the network's input: (channels, height, width) or (features,); () where unknown."""
@@ -239,27 +236,27 @@ class SampleCounts:
 
     def training(self, run: Run) -> dict[str, int]:
         """Return the number of training images of each internal site; empty where unknown."""
-        if samples := self._samples(run.partition_id):
-            return {site: samples[site, "train"] for site in run.partition.internal}
-        return {}
+        samples = self._samples(run.partition_id)
+        return {site: samples[site, "train"] for site in run.partition.internal} if samples else {}
 
+    @functools.cache  # noqa: B019 - lives as long as the tables are made
+    def _samples(self, partition: str) -> Counter[tuple[str, str]]:
+        """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
+        file = self.paths.partition(partition)
+        try:
+            table = read_partition(file) if file.exists() else {"site": (), "split": ()}
+        except UserError:
+            return Counter()
+        return Counter(zip(table["site"], table["split"], strict=True))
 
-def _samples(partition: Path) -> Counter[tuple[str, str]]:
-    """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
-    try:
-        table = read_partition(partition) if partition.exists() else {"site": (), "split": ()}
-    except UserError:
-        return Counter()
-    return Counter(zip(table["site"], table["split"], strict=True))
-
-
-def _shape(images: Path) -> Shape:
-    """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
-    try:
-        *space, channels = np.load(images, mmap_mode="r").shape[1:]
-    except (OSError, ValueError, EOFError):  # the last for an empty file
-        return ()
-    return channels, *space
+    @functools.cache  # noqa: B019 - lives as long as the tables are made
+    def _shape(self, data: str) -> Shape:
+        """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
+        try:
+            *space, channels = np.load(self.paths.data_files(data).images, mmap_mode="r").shape[1:]
+        except (OSError, ValueError, EOFError):  # the last for an empty file
+            return ()
+        return channels, *space
 
 
 @dataclass(frozen=True)
