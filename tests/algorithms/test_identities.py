@@ -16,7 +16,7 @@ import pytest
 import torch
 from rotation import of_day
 from torch import Tensor, nn
-from toy import SIZES, TRAVELS, Noted, clients, differing, gap, kinds, network, states
+from toy import SIZES, TRAVELS, Noted, clients, differing, gap, kinds, network, states, watching
 
 from fedshift import Federation, Training
 from fedshift.algorithms import Local
@@ -109,19 +109,6 @@ def plugin(given: str | dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The class of an algorithm, whose hooks a test may watch, and its settings."""
     settings = {"name": given} if isinstance(given, str) else dict(given)
     return get("algorithm", settings.pop("name")), settings
-
-
-def watching(given: str | dict[str, Any]) -> tuple[Any, list[dict[str, State]]]:
-    """The algorithm, and a list that grows by each client's whole state after its local work, by round."""
-    cls, settings = plugin(given)
-    seen: list[dict[str, State]] = []
-
-    def report(self: Any, local: Local) -> State:
-        seen.extend({} for _ in range(local.round - len(seen)))
-        seen[local.round - 1][local.client] = {k: v.clone() for k, v in local.model.state_dict().items()}
-        return cls.report(self, local)
-
-    return type("Watching", (cls,), {"report": report})(**settings), seen
 
 
 # ---- where gradients lie

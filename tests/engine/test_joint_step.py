@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from rotation import of_day
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
-from toy import Noted, clients, differing, gap, kinds, network
+from toy import Noted, clients, differing, gap, kinds, network, watching
 
 from fedshift import Federation, UserError
-from fedshift.algorithms import Local
-from fedshift.core.registry import build, get
+from fedshift.core.registry import build
 from fedshift.core.rng import keyed
 from fedshift.models import initialise
 
@@ -34,16 +33,8 @@ def watched(
     algorithm: str, model: nn.Module, data: dict[str, Any], /, settings: Any = None, seed: int = 0, **training: Any
 ) -> tuple[Federation, list[dict[str, State]]]:
     """A trained federation, and each client's whole state after its local work, by round."""
-    cls: Any = get("algorithm", algorithm)
-    seen: list[dict[str, State]] = []
-
-    def report(self: Any, local: Local) -> State:
-        seen.extend({} for _ in range(local.round - len(seen)))
-        seen[local.round - 1][local.client] = {k: v.clone() for k, v in local.model.state_dict().items()}
-        return cls.report(self, local)
-
-    watching = type("Watching", (cls,), {"report": report})(**settings or {})
-    return Federation(model, data, algorithm=watching, training={**ONE, **training}, seed=seed).run(), seen
+    made, seen = watching({"name": algorithm, **(settings or {})})
+    return Federation(model, data, algorithm=made, training={**ONE, **training}, seed=seed).run(), seen
 
 
 def gradient(before: State, after: State, names: Iterable[str]) -> Tensor:

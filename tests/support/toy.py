@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedshift import Federation
+from fedshift.algorithms import Local
 from fedshift.contract.fixtures import (
     BATCH_NORMS,
     CLASSES,
@@ -21,6 +23,7 @@ from fedshift.contract.fixtures import (
     fingerprint,
     network,
 )
+from fedshift.core.registry import get
 from fedshift.data.samples import TensorSamples
 
 torch.set_num_threads(1)
@@ -43,6 +46,7 @@ __all__ = [
     "of_clients",
     "softmax",
     "states",
+    "watching",
 ]
 TRAVELS = {
     "aggregated": ("affine", "weights", "statistics"),
@@ -97,3 +101,17 @@ def softmax(z: np.ndarray) -> np.ndarray:
     """Return the probabilities of logits (n, classes)."""
     powers = np.exp(z - z.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def watching(given: str | Mapping[str, Any]) -> tuple[Any, list[dict[str, dict[str, Tensor]]]]:
+    """Return an algorithm, and a list that grows by each client's whole state after its local work, by round."""
+    settings = {"name": given} if isinstance(given, str) else dict(given)
+    cls: Any = get("algorithm", settings.pop("name"))
+    seen: list[dict[str, dict[str, Tensor]]] = []
+
+    def report(self: Any, local: Local) -> dict[str, Tensor]:
+        seen.extend({} for _ in range(local.round - len(seen)))
+        seen[local.round - 1][local.client] = {k: v.clone() for k, v in local.model.state_dict().items()}
+        return cls.report(self, local)  # type: ignore[no-any-return]
+
+    return type("Watching", (cls,), {"report": report})(**settings), seen
