@@ -148,11 +148,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "fednova": ("fednova", by_hand.fednova(), {}),
     "fednova, momentum": ("fednova", by_hand.fednova(), {"momentum": 0.6}),
     "fednova, prox": ({"name": "fednova", "mu": 0.7}, by_hand.fednova(0.7), {}),
-    "fednova, server momentum": (
-        {"name": "fednova", "server_momentum": 0.8},
-        by_hand.fednova(gmf=0.8),
-        {},
-    ),
+    "fednova, server momentum": ({"name": "fednova", "server_momentum": 0.8}, by_hand.fednova(gmf=0.8), {}),
     "fednova, all": (
         {"name": "fednova", "mu": 0.7, "server_momentum": 0.8},
         by_hand.fednova(0.7, 0.8),

@@ -198,11 +198,7 @@ def test_check_knows_labels_that_count_from_one(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (
-            "size: 8",
-            "size: 8, classes: [NO, YES]",
-            "dataset (own_images).classes.0: must be text, and is true or",
-        ),
+        ("size: 8", "size: 8, classes: [NO, YES]", "dataset (own_images).classes.0: must be text, and is true or"),
         ("[A]", "[1]", "partition.internal.0: must be text, and is a number (got 1); put it in quotes"),
     ],
 )

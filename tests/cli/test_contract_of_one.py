@@ -121,10 +121,7 @@ def test_each_requirement_that_is_broken_is_a_line(folder: Path, capsys: pytest.
     ("text", "words"),
     [
         (None, "nothing.py: no such file; give the file of one plug-in"),
-        (
-            "x = 1\n",
-            "nothing.py: holds 0 plug-ins, and must hold exactly one; begin the name of a",
-        ),
+        ("x = 1\n", "nothing.py: holds 0 plug-ins, and must hold exactly one; begin the name of a"),
         ("import nowhere\n", "nothing.py, line 1: cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
         (GOOD.replace("Right(Metric)", "Metric(Metric)"), "auc.py: there is another metric 'auc'"),
     ],

@@ -108,10 +108,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         "own/t.csv, line 21: no such image: own/19.png; its folder has '19.PNG': spaces, case and the Unicode form "
         "count",
     ),
-    "an empty table": (
-        lambda: Path("own/t.csv").write_text(""),
-        "own/t.csv: not a readable table file: it is empty",
-    ),
+    "an empty table": (lambda: Path("own/t.csv").write_text(""), "own/t.csv: not a readable table file: it is empty"),
     "a header alone": (lambda: rows([]), "own/t.csv: has no rows below its header; list each image in a row"),
     "labels 1 and 2": (
         lambda: rows([f"{n}.png,{n % 2 + 1},{'AB'[n // 10]}" for n in range(20)]),

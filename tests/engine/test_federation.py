@@ -47,10 +47,7 @@ def convolution() -> nn.Module:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (
-            images(np.uint8),
-            "type uint8 do not fit the network",
-        ),
+        (images(np.uint8), "type uint8 do not fit the network"),
         (images(shape=(8, 8, 3)), "put the channels first"),
         (images(shape=(1, 8, 8)), "give all sites the channels that the network takes"),
         (torch.utils.data.TensorDataset(torch.zeros(4, 3, 8, 8), torch.zeros(4)), "is a TensorDataset, from which"),

@@ -38,8 +38,7 @@ def test_both_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "weights"),
-    [({}, [16 / 48, 16 / 19]), ({"prior": 4}, [4 / 36, 4 / 7]), ({"alpha": 0.9}, [0.9, 0.9])],
+    ("settings", "weights"), [({}, [16 / 48, 16 / 19]), ({"prior": 4}, [4 / 36, 4 / 7]), ({"alpha": 0.9}, [0.9, 0.9])]
 )
 def test_mixture_by_hand(settings: dict[str, Any], weights: list[float]) -> None:
     """16 pseudo-samples and a batch of 32 give training a weight of 1/3; the last batch has 3 images."""

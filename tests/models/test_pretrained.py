@@ -35,10 +35,7 @@ def network(model: Model, classes: int = 1000, shape: tuple[int, ...] = (3, 32, 
 
 @pytest.mark.parametrize(
     ("model", "tensors", "parameters", "layers", "channels", "eps"),
-    [
-        (EfficientNetLite0(), 296, 4_652_008, 49, 21_008, 1e-3),
-        (MobileNetV2(), 314, 3_504_872, 52, 17_056, 1e-5),
-    ],
+    [(EfficientNetLite0(), 296, 4_652_008, 49, 21_008, 1e-3), (MobileNetV2(), 314, 3_504_872, 52, 17_056, 1e-5)],
 )
 def test_counts_and_batch_norm(
     model: Model, tensors: int, parameters: int, layers: int, channels: int, eps: float

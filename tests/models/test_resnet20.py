@@ -31,11 +31,7 @@ def layers(model: nn.Module, kind: type[nn.Module]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("norm", "classes", "trainable", "affine", "statistics", "batch_norms"),
-    [
-        ("batch", 10, 269_722, 1376, 1376, 19),
-        ("group", 10, 269_722, 0, 0, 0),
-        ("batch", 100, 275_572, 1376, 1376, 19),
-    ],
+    [("batch", 10, 269_722, 1376, 1376, 19), ("group", 10, 269_722, 0, 0, 0), ("batch", 100, 275_572, 1376, 1376, 19)],
 )
 def test_counts_are_those_of_the_paper(
     norm: str, classes: int, trainable: int, affine: int, statistics: int, batch_norms: int

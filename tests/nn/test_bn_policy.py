@@ -98,8 +98,7 @@ P, W, S = 23_920, 23_860, 60
 
 
 @pytest.mark.parametrize(
-    ("bn", "floats"),
-    [("aggregated", P + S), ("local", W), ("local_statistics", P), ("local_affine", W + S)],
+    ("bn", "floats"), [("aggregated", P + S), ("local", W), ("local_statistics", P), ("local_affine", W + S)]
 )
 def test_the_ledger_counts_every_float_that_moves(bn: str, floats: int) -> None:
     """784-30-10 has P = 784*30 + 30 + 30*10 + 10 + 2*30 trained floats, of which 2*30 are BN's, and 2*30 statistics."""

@@ -71,12 +71,7 @@ def test_unknown_norms_are_refused_in_a_line(tmp_path: Path) -> None:
     ("model", "asked", "bn", "words"),
     [
         ("mlp", "batch", "local", []),
-        (
-            {"name": "mlp", "norm": "group"},
-            "batch",
-            "local",
-            ["since the network has no batch-norm layer"],
-        ),
+        ({"name": "mlp", "norm": "group"}, "batch", "local", ["since the network has no batch-norm layer"]),
         ({"name": "mlp", "norm": "layer"}, "all", "local_statistics", ["since layer norm has no running statistics"]),
         ({"name": "mlp", "norm": "layer"}, "all", "aggregated", []),
         (

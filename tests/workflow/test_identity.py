@@ -169,11 +169,7 @@ def test_a_damaged_input_is_named_until_it_is_mended_and_no_run_is_lost(finished
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [
-        ("runs/*/manifest.json", "train"),
-        ("runs/*/predictions-*.parquet", "predict"),
-        ("studies/*/scores.csv", "score"),
-    ],
+    [("runs/*/manifest.json", "train"), ("runs/*/predictions-*.parquet", "predict"), ("studies/*/scores.csv", "score")],
 )
 def test_a_result_that_is_gone_is_made_again_although_the_page_is_there(
     finished_project: Project, name: str, rule: str
