@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -138,6 +139,7 @@ def test_a_joint_step_takes_as_many_messages_as_its_paper_says(tmp_path: Path) -
         assert transport.asked.count(("first_step", "a")) == count
 
 
+@functools.cache
 def stateful() -> list[str]:
     """Algorithms whose clients keep tensors between rounds."""
     found = {}

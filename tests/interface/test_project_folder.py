@@ -10,22 +10,13 @@ import pytest
 import torch
 import yaml
 from my_study import NAME, STUDY
+from tiny_project import ALGORITHM
 
 import fedshift
 from fedshift.core import registry
 from fedshift.metrics._classes import ECE
 
-SLOWER = '''"""An algorithm of the project's own."""
-
-from fedshift.algorithms import Algorithm
-
-
-class Slower(Algorithm):
-    """A server that goes half the way."""
-
-    def update(self, server, mean):
-        server.shared.lerp_(mean["shared"], 0.5)
-'''
+SLOWER = ALGORITHM.replace("class Damped", "class Slower")
 
 
 @pytest.fixture

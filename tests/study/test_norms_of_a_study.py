@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_grids import STUDY as GRIDS
 
 from fedshift import study
 from fedshift.cli.data import norms
@@ -16,18 +17,8 @@ from fedshift.nn.norm_types import NORMS
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 
-STUDY: dict[str, Any] = {
-    "title": "Norms",
-    "dataset": {"name": "mnist", "images": 60},
-    "partition": {
-        "internal": ["client1", "client2"],
-        "external": ["test"],
-        "split": {"train": 0.8, "val": 0.2, "test": 0},
-        "by": "sample",
-    },
-    "model": "mlp",
-    "inferences": ["source"],
-}
+STUDY: dict[str, Any] = {"title": "Norms"}
+STUDY |= {key: GRIDS[key] for key in ("dataset", "partition", "model", "inferences")}
 LOCAL = [{"algorithm": "fedavg", "bn": "local"}]
 
 
