@@ -259,7 +259,8 @@ def source(name: str) -> str:
     return next(example.code for example in examples() if example.name == name)
 
 
-@pytest.mark.parametrize("name", PLUGINS)
+# `-k NAME` chooses the tests of a plug-in of the reader: no id here has the name of one
+@pytest.mark.parametrize("name", PLUGINS, ids=[str(number) for number in range(len(PLUGINS))])
 def test_the_contract_finds_a_plugin_without_a_docstring(name: str, tmp_path: Path) -> None:
     """Methods have none in these plug-ins, so that the first that is indented is that of the class."""
     bare, count = re.subn(r'    """.*?"""\n\n', "", source(name), count=1, flags=re.DOTALL)
@@ -267,7 +268,9 @@ def test_the_contract_finds_a_plugin_without_a_docstring(name: str, tmp_path: Pa
     assert "it needs its own docstring" in first_fault(tmp_path, bare)
 
 
-@pytest.mark.parametrize(("name", "mistake"), [(name, mistake) for name in PLUGINS for mistake in PLUGINS[name]])
+@pytest.mark.parametrize(
+    ("name", "mistake"), [pytest.param(name, mistake, id=mistake) for name in PLUGINS for mistake in PLUGINS[name]]
+)
 def test_the_contract_finds_a_wrong_plugin(name: str, mistake: str, tmp_path: Path) -> None:
     changes, words = PLUGINS[name][mistake]
     fault = first_fault(tmp_path, replaced(source(name), *changes))

@@ -542,7 +542,8 @@ MISTAKES: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 """By plug-in: each mistake, the changes that make it, and words of what the contract finds first."""
 
 
-CASES = [(plugin, mistake) for plugin, mistakes in MISTAKES.items() for mistake in mistakes]
+CASES = [pytest.param(plugin, mistake, id=mistake) for plugin, mistakes in MISTAKES.items() for mistake in mistakes]
+"""Named by the mistake alone, since `-k NAME` chooses the tests of a plug-in of the reader."""
 
 
 def code(name: str) -> str:

@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
-from .shipped import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
@@ -140,13 +139,9 @@ def _excel_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    with extra("excel", f"reading {path}"):
-        import openpyxl  # noqa: F401 - pandas loads it
-    with readable(path, "Excel"):
-        cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False, na_values=[""], engine="openpyxl")
-        cells = cells.dropna(how="all")
-        if cells.empty:
-            raise ValueError("its first sheet is empty")
+    from .excel import excel_cells  # in a module of its own, since a job that trains has no package for Excel
+
+    cells = excel_cells(path)
     head, rows = cells.iloc[0], cells.iloc[1:]
     names = ["" if pd.isna(cell) else called(str(cell)) for cell in head]
     _require_names(f"{path}, row {cells.index[0] + 1}", names)

@@ -93,7 +93,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     conditions.sort(key=lambda condition: condition is not first)
     title = first.full_title(findings.several and not findings.averaged)
     if len(first.inferences) > 1:
-        title += f" with {_statistics(findings, findings.level_inference(first))}"
+        title += f", {findings.name(findings.level_inference(first))}"
     led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
     judged = [verdict(findings, condition) for condition in conditions]
     if faulty:
@@ -133,7 +133,7 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
         f"{spread(value, metric)}{percent(metric)}{of_seeds(value, condition)} at {_sites(findings, condition, role)}"
         for role, value in levels.items()
     )
-    statistics = _statistics(findings, key)
+    statistics = "training statistics" if key == findings.baseline else findings.name(key)
     inside = f"{inner(metric)} {at_home}, with {statistics}."
     together = condition.run.algorithm.collaboration
     if not together.has_global_model:
@@ -147,11 +147,6 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
     change = [*_change(findings, condition, judged, nouns.units)]
     change += _inside(findings, condition, named=not change)
     return " ".join([Told(findings, condition, judged, nouns).said("detail"), text, *change])
-
-
-def _statistics(findings: Findings, key: str) -> str:
-    """Return what an inference predicts with."""
-    return "training statistics" if key == findings.baseline else findings.name(key)
 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
