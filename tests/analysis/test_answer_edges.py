@@ -296,4 +296,4 @@ def test_the_leading_condition_is_never_chosen_by_results(tmp_path: Path, monkey
     monkeypatch.setattr(fake_study, "manifest", manifest)
     found = study(tmp_path, monkeypatch, patients, right, runs=[{"algorithm": methods}])
     text = shown(found)
-    assert "FedAvg, aggregated BN, the first of 5 conditions." in text
+    assert "FedAvg, aggregated BN, first of 5 conditions." in text

@@ -214,7 +214,7 @@ def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
-    assert told.led == "FedAvg, aggregated BN, Source, the first of 4 conditions"
+    assert told.led == "FedAvg, aggregated BN, Source, first of 4 conditions"
     html = page_of(found.plan, fake_study.Paths(tmp_path))
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 

@@ -69,7 +69,7 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
         first = next(one for one in conditions if one in declared[0].first.members)
         return first, "named first by the declared comparison, of {} conditions"
     federated = (one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration)
-    return next(federated, conditions[0]), "the first of {} conditions"
+    return next(federated, conditions[0]), "first of {} conditions"
 
 
 def by_lead(findings: Findings) -> tuple[list[Condition], list[Condition]]:
