@@ -146,7 +146,7 @@ def cases(findings: Findings, predicted: Predictions) -> pd.DataFrame:
 
 
 def _counts(numbers: np.ndarray) -> np.ndarray:
-    """Return tp, fp and fn (n, structures, 3) from what is kept of predictions (n, columns)."""
+    """Return true positive, false positive and false negative pixels (n, structures, 3) of kept counts (n, columns)."""
     return numbers.reshape(len(numbers), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 

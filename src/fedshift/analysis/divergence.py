@@ -61,7 +61,7 @@ def unasked(plan: Plan, table: pd.DataFrame) -> str:
     for condition in names.conditions.values():
         baseline = effects.plain(plan) or condition.inferences[0]
         for key, (_, sites) in _asked(plan, condition).items():
-            role, inference = ("internal", baseline) if key == HOME else ("external", key)
+            role, inference = _place(key, baseline)
             asked |= {(run, role, site, inference) for run in condition.runs for site in sites}
     for row in table[["run", "role", "site", "inference_id"]].astype(str).itertuples(index=False, name=None):
         if row not in asked:
@@ -78,6 +78,11 @@ def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple
     return {HOME: (registry.build("inference", "source"), tuple(condition.partition.internal))} | asked
 
 
+def _place(key: str, baseline: str) -> tuple[str, str]:
+    """Return the role and the id of the inference in rows of features with this key."""
+    return ("internal", baseline) if key == HOME else ("external", key)
+
+
 def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of one run, from the features of its sites; those of internal sites have the baseline's id."""
     home = [part for part in seen if part.inference == HOME]
@@ -89,9 +94,8 @@ def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Itera
         most = -(-EACH // len(inside))
         few = [one._replace(samples=one.samples[:most], values=one.values[:most]) for one in inside]
         y, of_y = np.concatenate([internal.values for internal in few]), _groups(few, known)
-        about: dict[str, Any] = {"inference_id": part.inference, "role": "external", "site": part.site}
-        if part.inference == HOME:
-            about |= {"inference_id": baseline, "role": "internal"}
+        role, inference = _place(part.inference, baseline)
+        about: dict[str, Any] = {"inference_id": inference, "role": role, "site": part.site}
         about |= {"n": len(x), "n_internal": len(y), "features": x.shape[1]}
         yield about | {"a_distance": a_distance(x, y, of_x, of_y), "mmd": mmd(x, y)}
 

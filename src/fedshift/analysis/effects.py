@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..metrics import Metric
+from ..study.analysis_plan import MARGIN
 from ..study.plan import Plan
 from ..study.published import BASELINE
 from . import estimates, folds, score
@@ -26,8 +27,6 @@ COLUMNS = [
     *("p_margin", "p_worse", *INFERENCE),
 ]
 QUANTITIES = ("level", "level_of_all", "above_guess", "gap", "loss", "gain")
-MARGIN = 0.05
-"""The margin of a study that declares none, for metrics in percent."""
 UNMOVED = ("auc", "balanced_accuracy")
 """Metrics whose level of chance does not depend on the shares of classes."""
 Where = tuple[str, str, str, str]

@@ -68,6 +68,10 @@ class Findings:
         """Return the title of a condition, with its partition where there are several."""
         return condition.full_title(self.several)
 
+    def title(self, condition: Condition) -> str:
+        """Return the title of a condition, with its partition where there are several that are not averaged."""
+        return condition.full_title(self.several and not self.averaged)
+
     def others(self, condition: Condition | None = None) -> list[str]:
         """Return all inferences but the baseline, or those that the study asks of a condition."""
         return [k for k in (condition.inferences if condition else self.keys) if k != self.baseline]

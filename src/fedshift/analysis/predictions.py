@@ -43,7 +43,7 @@ class Missing(UserError):  # noqa: N818 - a study may lack some
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the columns INFERENCE of each inference: name, momentum, batch_size and order.
+    """Return, by its id, the columns that describe each inference: name, momentum, batch_size and order.
 
     Changed settings without a column are added to the name, so that no two inferences of a study agree
     in all columns.

@@ -56,7 +56,7 @@ class Value(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """1 where the whole interval is above 0, and -1 where it is below; else, or without an interval, 0.
+        """The sign of a number whose whole interval is above 0 (1) or below it (-1); 0 where it holds 0, or is missing.
 
         A difference with the sign 0 may be due to chance.
         """

@@ -57,7 +57,7 @@ class Recovery(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A conclusion with the numbers behind it.
+    """Whether a condition holds up at external sites, in a word, with the reason and the numbers behind it.
 
     Attributes
     ----------

@@ -49,7 +49,7 @@ NAMES = ("plain", "thin", "thick", "swollen", "fractured")
 
 
 def sources() -> Sequence[Source]:
-    """Return the archives of the two folders."""
+    """Return the archives of Morpho-MNIST, one for each of its kinds, which are got by hand and unpacked."""
     return [Source(None, f"{kind}.zip", unpack=True, page=PAGE) for kind in KINDS]
 
 

@@ -16,6 +16,7 @@ from ..core.errors import UserError
 from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..datasets._own_rows import label_texts
 from ..io.images import located
+from ..study.analysis_plan import MARGIN
 from .found_images import MOST_CLASSES, Choose, Found
 
 FIRST = (
@@ -42,8 +43,6 @@ UNEQUAL = 0.35
 """A smaller share of a class makes classes unequal: accuracy is then high for a network that never names it."""
 LARGEST = {False: 64, True: 128}
 """The largest side of images that is proposed, without and with masks: a laptop gives a first page in minutes."""
-MARGIN = 0.05
-"""The largest loss outside that counts as holding up, as of metrics in percent."""
 STEP = 16
 LEAST_STEPS = 5
 """Steps of the smallest site in a round, with the largest batch that is proposed."""

@@ -91,7 +91,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     first, why = leading(findings, conditions)
     # False sorts first, and the sort is stable: the leading condition comes first, the others keep their order
     conditions.sort(key=lambda condition: condition is not first)
-    title = first.full_title(findings.several and not findings.averaged)
+    title = findings.title(first)
     if len(first.inferences) > 1:
         title += f", {findings.name(findings.level_inference(first))}"
     led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
@@ -106,7 +106,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
             opening = joined(opening, all_of(judged))
     texts = []
     for condition, found in list(zip(conditions, judged, strict=True))[:IN_WORDS]:
-        title = condition.full_title(findings.several and not findings.averaged)
+        title = findings.title(condition)
         texts.append(f"{title}: {sentences(findings, condition, found, nouns)}")
     if not outside:
         for n, condition in enumerate(conditions[:IN_WORDS]):

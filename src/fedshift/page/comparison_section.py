@@ -143,7 +143,7 @@ def _trainings(count: int) -> str:
 
 def title(findings: Findings, entry: Entry) -> str:
     """Return the title of what is compared, with its partition where several are not averaged."""
-    return entry.condition.full_title(findings.several and not findings.averaged)
+    return findings.title(entry.condition)
 
 
 def _sites(count: int, role: str) -> str:

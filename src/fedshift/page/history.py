@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from ..analysis.conditions import Condition
-from ..analysis.effects import MARGIN
 from ..analysis.findings import Findings
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, NAN, Table
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
+from ..study.analysis_plan import MARGIN
 from .phrases import chosen_by, in_percent
 
 SMALL = 0.005

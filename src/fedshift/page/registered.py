@@ -183,11 +183,14 @@ def _tried_row(run: Run, made: Choice | None) -> tuple[str, str, str, str, str]:
 
 
 def _values(candidate: Candidate) -> str:
-    words = {
-        key: value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)
-        for key, value in candidate.values.items()
-    }
-    return ", ".join(f"{key} {word}" for key, word in words.items())
+    return ", ".join(f"{key} {_plain(value)}" for key, value in candidate.values.items())
+
+
+def _plain(value: Any) -> str:
+    """Return the value of a setting as a reader would write it."""
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
 def _score(candidate: Candidate, made: Choice) -> str:

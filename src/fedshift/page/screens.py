@@ -252,7 +252,7 @@ class Hospitals:
 
     @functools.cached_property
     def screen(self) -> Screen:
-        """The verdict in a word and a sentence."""
+        """The word and the sentence of the verdict on the condition that the page is about."""
         report, told = self.report, self.told
         to_do = self._to_do_first()
         return screen(

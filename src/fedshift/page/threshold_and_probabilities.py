@@ -137,7 +137,7 @@ def _sentence(findings: Findings) -> str:
     led, _ = by_lead(findings)
     if not any(condition.partition.external for condition in led):
         return ""
-    named = f"{led[0].full_title(findings.several and not findings.averaged)} with "
+    named = f"{findings.title(led[0])} with "
     named += findings.name(findings.level_inference(led[0]))
     sites = dict[str, list[str]]()
     for found in misjudged(findings, led, "external"):

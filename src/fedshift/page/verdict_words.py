@@ -79,7 +79,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
     return (
         f"No condition is surely better at external sites than a control that sees {seen}. Its {inner(metric)} there "
         f"is {level(control.mean, metric)}{around and f' ({around})'}; the best condition, "
-        f"{condition.full_title(findings.several and not findings.averaged)} with {findings.name(key)}, has "
+        f"{findings.title(condition)} with {findings.name(key)}, has "
         f"{level(best.mean, metric)}."
     )
 

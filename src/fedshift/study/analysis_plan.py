@@ -12,6 +12,8 @@ from .published import Selector
 
 Sites = Literal["internal", "external"] | Annotated[tuple[str, ...], Field(min_length=1)]
 YOUDEN = "youden"
+MARGIN = 0.05
+"""The margin of a study that declares none, for metrics in percent, and of a study that is proposed."""
 
 
 class Primary(Frozen):
