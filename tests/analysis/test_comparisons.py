@@ -124,14 +124,23 @@ def test_few_patients_give_no_interval(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_sites_of_opposite_sign_have_no_mean_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FedProx is better by 40 points at one site and worse by 10 at the other: better by 15 in the mean."""
-    more = {"x": 8, "y": -2}
-    predict(monkeypatch, lambda run, site, _: 10 + more.get(site, 0) * (run.algorithm.name == "fedprox"), 6, 20)
+    """FedProx is better by 40 points at one site and worse by 10 at the other: better by 15 in the mean.
+
+    Patients gain 7 or 9 of 20, or lose 1 or 3.
+    """
+    more = {"a": 0, "x": 8, "y": -2}
+
+    def right(run: Run, site: str, patient: int) -> int:
+        return 10 + (more[site] + (-1) ** patient) * (run.algorithm.name == "fedprox")
+
+    predict(monkeypatch, right, 6, 20)
     assert outcome(compared(tmp_path, external=("x", "y"))) is Outcome.SITES_DISAGREE
 
 
 def test_a_difference_may_be_too_small_to_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    predict(monkeypatch, lambda run, *_: 10 + (run.algorithm.name == "fedprox"), 6, 20)
+    """One of 20 more is right in four patients, none in one and two in one: 5 points +- 2.571 sqrt(2 / 5 / 6) / 20."""
+    more = (0, 1, 1, 1, 1, 2)
+    predict(monkeypatch, lambda run, site, p: 10 + more[p] * (run.algorithm.name == "fedprox"), 6, 20)
     declared = {"condition": {"algorithm": "fedprox"}, "against": {"algorithm": "fedavg"}}
     for smallest, expected in ((0.04, Outcome.DIFFERS), (0.06, Outcome.TOO_SMALL)):
         found = compared(tmp_path / str(smallest), primary=declared | {"smallest": smallest})

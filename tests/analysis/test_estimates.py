@@ -5,6 +5,7 @@ Without a test, since there is no such function: the jackknife, bootstraps, and 
 
 import math
 
+import intervals
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -219,9 +220,9 @@ def test_a_small_change_of_the_data_moves_no_bound() -> None:
             assert found.interval() == pytest.approx(near.interval(), abs=1e-6, rel=0)
 
 
-def test_trainings_and_patients_that_all_agree_leave_no_width_but_no_score_is_certain() -> None:
-    """A number that is no score has no width; a mean of numbers from 0 to 1 has that of 6 samples."""
-    assert of_table(np.full((3, 6), 0.9)).interval() == pytest.approx((0.9, 0.9), abs=1e-12)
+def test_where_trainings_and_patients_all_agree_nothing_is_certain() -> None:
+    """A number that is no score has no interval; a mean of numbers from 0 to 1 has that of 6 samples."""
+    assert np.isnan(of_table(np.full((3, 6), 0.9)).interval()).all()
     alike = [average(np.full(6, 0.9), np.arange(6), seed=seed, scale="unit") for seed in range(3)]
     low, high = wilson_interval(0.9, 0.09 / (0.5 / 36))
     stretched = student.ppf(0.975, 5) / 1.959964
@@ -231,8 +232,8 @@ def test_trainings_and_patients_that_all_agree_leave_no_width_but_no_score_is_ce
 
 
 def test_two_trainings_alone_have_one_degree_of_freedom() -> None:
-    """Patients all agree: the mean of 1 and 3 is 2 +- 12.7 * 1."""
-    found = of_table(np.repeat([[1.0], [3.0]], 20, axis=1)).interval()
+    """Patients nearly agree: the mean of 1 and 3 is 2 +- 12.7 * 1."""
+    found = of_table(np.repeat([[1.0], [3.0]], 20, axis=1) + 1e-6 * np.tile([-1, 1], 10)).interval()
     assert found == pytest.approx((2 - 12.7062047362, 2 + 12.7062047362))
 
 
@@ -329,8 +330,10 @@ def test_nothing_is_said_of_a_handful_of_patients(patients: int) -> None:
 
 
 def test_pairing_removes_what_both_share() -> None:
-    noise, people = stream("x").normal(size=100), np.arange(100)
-    assert minus(average(noise + 0.5, people), average(noise, people)).interval() == pytest.approx((0.5, 0.5))
+    noise, gain, people = stream("x").normal(size=100), np.tile([0.4, 0.6], 50), np.arange(100)
+    found = minus(average(noise + gain, people), average(noise, people)).interval()
+    half = student.ppf(0.975, 99) * 0.1 / math.sqrt(99)
+    assert found == pytest.approx((0.5 - half, 0.5 + half))
 
 
 def shares(right: list[int], of: int, scale: str = "share") -> Estimate:
@@ -381,3 +384,110 @@ def test_the_patients_tested_and_those_of_the_rarer_class_are_two_counts() -> No
     one = area(y, rng.random(47), np.arange(47))
     assert (one.patients, one.rarer, one.fewest) == (47, 7, 7)
     assert one.parts[HERE].df == 6
+
+
+# ---- patients who are all alike
+
+
+def at(site: str, right: list[int], of: int = 5, seed: int = 0) -> Estimate:
+    """The share of one training at a site: of `of` samples of each patient so many are right."""
+    x = np.concatenate([[1.0] * n + [0.0] * (of - n) for n in right])
+    return average(x, np.repeat(np.arange(len(right)), of), ("data", site), seed, "share")
+
+
+def distances(x: list[list[float]]) -> Estimate:
+    """The mean distance of the samples of these patients (patients, samples), which nothing bounds."""
+    table = np.array(x)
+    return average(table.ravel(), np.repeat(np.arange(len(table)), table.shape[1]), HERE, 0, "mean")
+
+
+@pytest.mark.parametrize(("patients", "right", "of"), [(12, 4, 5), (30, 2, 3), (5, 1, 2)])
+def test_a_share_of_patients_who_are_alike_is_that_of_their_samples(patients: int, right: int, of: int) -> None:
+    """The variance is p (1 - p) / (n - 1), as if each sample were a patient."""
+    share, samples = right / of, patients * of
+    variance = share * (1 - share) / (samples - 1)
+    found = at("home", [right] * patients, of)
+    assert found.over_patients == pytest.approx((variance, patients - 1))
+    assert found.interval() == pytest.approx(intervals.of_share(share, variance, patients - 1))
+    apart = at("home", [1] * (patients * right) + [0] * (patients * (of - right)), 1)
+    assert found.over_patients.variance == pytest.approx(apart.over_patients.variance)
+
+
+@pytest.mark.parametrize("structures", [1, 2])
+def test_a_mean_dice_of_patients_who_are_alike_is_that_of_their_images(structures: int) -> None:
+    """Six patients have images with 0.6 and 0.8, also of two structures that go together: variance 0.1^2 / 11."""
+    x = np.tile([0.6, 0.8], 6)
+    influence = np.repeat((x - 0.7)[:, None] / 12 / structures, structures, axis=1)
+    found = single(0.7, influence, np.repeat(np.arange(6), 2), HERE, 0, "unit")
+    assert found.interval() == pytest.approx(intervals.of_share(0.7, 0.01 / 11, 5))
+
+
+def test_an_auc_of_patients_who_are_alike_is_that_of_their_samples() -> None:
+    """Six patients with positives at 0.9 and 0.4, and negatives at 0.6 and 0.1.
+
+    Of 12 samples of a class half have a placement of 1 and half of 0.5: the variance of DeLong is 2 * 0.25^2 / 11.
+    """
+    y, s = np.tile([1, 1, 0, 0], 6), np.tile([0.9, 0.4, 0.6, 0.1], 6)
+    found = area(y, s, np.repeat(np.arange(6), 4))
+    assert found.mean == pytest.approx(0.75)
+    assert found.interval() == pytest.approx(on_logit_scale(0.75, 2 * 0.0625 / 11, 5))
+
+
+def test_a_loss_of_patients_who_are_alike_at_home_or_outside() -> None:
+    """Four of five are right in 12 patients at home, and three of five outside, in each of 10 or in the mean."""
+    home, out = 0.16 / 59, 0.24 / 49
+    found = minus(at("home", [4] * 12), at("out", [3] * 10)).interval()
+    (home_down, home_up), (out_down, out_up) = intervals.sides(0.8, home), intervals.sides(0.6, out)
+    down = intervals.half(*intervals.welch((home_down, 11), (out_up, 9)))
+    up = intervals.half(*intervals.welch((home_up, 11), (out_down, 9)))
+    assert found == pytest.approx((0.2 - down, 0.2 + up))
+    mixed = minus(at("home", [4] * 12), at("out", [1, 5] * 5))
+    assert mixed.over_patients.variance == pytest.approx(home + 0.4**2 / 9)
+
+
+def test_a_difference_of_conditions_whose_patients_are_alike() -> None:
+    """Four and three of five are right in 12 patients: the variances add up, since nothing says how samples pair.
+
+    Where patients of one condition differ, so do their differences, of 2 or 0 of five: a variance of 0.04 / 11.
+    """
+    found = minus(at("x", [4] * 12), at("x", [3] * 12))
+    variance = (0.16 + 0.24) / 59
+    half = intervals.half(variance, 11)
+    assert found.interval() == pytest.approx((0.2 - half, 0.2 + half))
+    assert found.p == pytest.approx(2 * student.sf(0.2 / math.sqrt(variance), 11))
+    assert minus(at("x", [4] * 12), at("x", [2, 4] * 6)).over_patients.variance == pytest.approx(0.04 / 11)
+
+
+def test_trainings_that_all_see_patients_who_are_alike() -> None:
+    """One of three trainings is right in all samples: its standard error of zero counts in the mean of three."""
+    found = estimates.over_trainings([at("x", [n] * 12, seed=seed) for seed, n in enumerate((4, 5, 3))])
+    roots = math.sqrt(0.16 / 59) + math.sqrt(0.24 / 59)
+    assert found.over_patients == pytest.approx(((roots / 3) ** 2, 11))
+    differing = estimates.over_trainings([at("x", right, seed=k) for k, right in enumerate(([4] * 12, [3, 5] * 6))])
+    assert differing.over_patients.variance == pytest.approx((0.2 / 2) ** 2 / 11)
+
+
+@pytest.mark.parametrize("right", [[4] * 12, [5] * 12, [3, 5] * 6])
+def test_equal_predictions_are_never_surely_different(right: list[int]) -> None:
+    same = minus(at("x", right), at("x", right))
+    low, high = same.interval()
+    assert (same.mean, same.p, same.p_above(0.0)) == (0.0, 1.0, 0.5)
+    assert low < 0 < high
+
+
+def test_distances_of_patients_who_are_alike() -> None:
+    """Samples of 1 and 3 give those of 12 samples. Equal distances have no interval, and nor has their difference.
+
+    A difference of zero in every sample is zero in these patients, and no other p than 1 and 0.5.
+    """
+    half = student.ppf(0.975, 5) / math.sqrt(11)
+    assert distances([[1, 3]] * 6).interval() == pytest.approx((2 - half, 2 + half))
+    near, far = distances([[1]] * 6), distances([[2]] * 6)
+    for one in (
+        near,
+        minus(far, near),
+        minus(distances([[n + 1] for n in range(6)]), distances([[n] for n in range(6)])),
+    ):
+        assert np.isnan([one.p, one.p_above(0.0), *one.interval(), *one.interval_over_patients()]).all()
+    same = minus(far, far)
+    assert (same.interval(), same.p, same.p_above(0.0)) == ((0.0, 0.0), 1.0, 0.5)

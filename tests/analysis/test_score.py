@@ -13,7 +13,6 @@ import intervals
 import pandas as pd
 import pytest
 from fake_study import EVIL
-from scipy.stats import t as student
 from scored_study import scored, summarised
 
 from fedshift.analysis import predictions, score, study_results
@@ -66,10 +65,11 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
-    # All patients are alike: the interval is that of three trainings.
-    half = student.ppf(0.975, 2) * 0.1 / math.sqrt(3)
-    assert (row["low"], row["high"]) == pytest.approx((0.6 - half, 0.6 + half))
-    assert row["se"] == pytest.approx(0, abs=1e-12)
+    # All six patients are alike, and count as 60 samples; three trainings differ.
+    patients = intervals.of_alike(60, 0.5, 0.6, 0.7)
+    down, up = (intervals.half(*intervals.welch((0.01 / 3, 2), (side, 5))) for side in intervals.sides(0.6, patients))
+    assert (row["low"], row["high"]) == pytest.approx((0.6 - down, 0.6 + up))
+    assert row["se"] == pytest.approx(math.sqrt(patients))
     assert math.isnan(row["published"])
 
 
@@ -82,7 +82,10 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest
     assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
     assert found.gap(group, "source").mean == pytest.approx(0.3)
     gain = found.gain(group, "tsmobn", "external")
-    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2, 0.2), abs=1e-12)
+    # The 30 patients of each site are alike with both inferences, and count as 300 samples.
+    of_site = intervals.of_alike(300, 0.5, 0.6, 0.7) + intervals.of_alike(300, 0.7, 0.8, 0.9)
+    half = intervals.half(2 * of_site / 4, 2 * 29)
+    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2 - half, 0.2 + half), abs=1e-12)
     assert found.recovered(group, "tsmobn").gain == gain
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"

@@ -16,11 +16,39 @@ def wilson(share: float, n: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-def of_share(share: float, variance: float, df: float = math.inf) -> tuple[float, float]:
-    """Wilson's interval for as many samples as vary as much, as much wider as the t quantile is than the normal."""
+def sides(share: float, variance: float) -> tuple[float, float]:
+    """The variances down and up that Wilson's interval has for as many samples as vary as much."""
     low, high = wilson(share, share * (1 - share) / variance)
-    wider = student.ppf(0.975, df) / Z
-    return max(share - wider * (share - low), 0.0), min(share + wider * (high - share), 1.0)
+    return ((share - low) / Z) ** 2, ((high - share) / Z) ** 2
+
+
+def of_share(share: float, variance: float, df: float = math.inf, sites: int = 1) -> tuple[float, float]:
+    """Wilson's interval for as many samples as vary as much, as much wider as the t quantile is than the normal.
+
+    That of the mean of so many `sites`, each with this share, variance and degrees of freedom.
+    """
+    down, up = (half(side / sites, df * sites) for side in sides(share, variance))
+    return max(share - down, 0.0), min(share + up, 1.0)
+
+
+def of_alike(samples: int, *shares: float) -> float:
+    """The variance over patients who are all alike, as if each sample were one: of a mean over trainings in step.
+
+    `shares` are those of the trainings that are right.
+    """
+    roots = [math.sqrt(share * (1 - share) / (samples - 1)) for share in shares]
+    return (sum(roots) / len(roots)) ** 2
+
+
+def welch(*sources: tuple[float, float]) -> tuple[float, float]:
+    """The sum of independent variances, and Satterthwaite's degrees of freedom; each comes with its own."""
+    total = sum(variance for variance, _ in sources)
+    return total, total**2 / sum(variance**2 / df for variance, df in sources)
+
+
+def half(variance: float, df: float) -> float:
+    """Half of the t interval of a mean with this variance."""
+    return float(student.ppf(0.975, df) * math.sqrt(variance))
 
 
 def crossed(

@@ -4,8 +4,8 @@ The influence of a patient is by how much the number changes, to first order, wi
 of its squares over patients is the variance of the number over patients. Means and differences of numbers have the
 means and differences of influences, so that a patient who counts in several of them is counted once.
 
-Near its ends a share or an AUC varies more towards the middle than towards the end, and where all patients agree the
-influences are zero though nothing is certain. So each part of a number knows its variance to either side, and the
+Near its ends a share or an AUC varies more towards the middle than towards the end, and where all patients are alike
+the influences are zero though nothing is certain. So each part of a number knows its variance to either side, and the
 least that it may be.
 """
 
@@ -29,6 +29,8 @@ LEVEL = 0.95
 """Probability that an interval covers."""
 MANY = 10**9
 """Patients of a number that is known beforehand, such as the score of a guess."""
+ALIKE = 1e-12
+"""Patients whose influences are no larger are alike: this is the noise of floating-point numbers."""
 FADES = 0.1
 """Below this share of its source, a component of variance gives up its degrees of freedom bit by bit."""
 WILSON = ("share", "unit")
@@ -78,6 +80,9 @@ class Part:
         The variance towards lower and towards higher numbers, as multiples of the variance over these patients.
     weight : float
         The squared weight of these patients' own number in the number.
+    of_samples : float
+        The variance as if each sample were a patient, where these patients are alike in what the number is made of,
+        else 0. It counts where they are alike in the number, too.
     """
 
     influence: np.ndarray
@@ -90,11 +95,14 @@ class Part:
     below: float = 1.0
     above: float = 1.0
     weight: float = 1.0
+    of_samples: float = 0.0
 
     @functools.cached_property
     def variance(self) -> float:
         """The variance of the mean over trainings over these patients, without its sides."""
-        return max(float((self.influence.mean(0) ** 2).sum()), self.floor)
+        influence = self.influence.mean(0)
+        varied = self.of_samples if _alike(influence) else float((influence**2).sum())
+        return max(varied, self.floor)
 
     def times(self, factor: float) -> Part:
         """Return the part of a number that is multiplied by a factor."""
@@ -107,6 +115,7 @@ class Part:
             below=below,
             above=above,
             weight=square * self.weight,
+            of_samples=square * self.of_samples,
         )
 
     def plus(self, other: Part, together: bool) -> Part:
@@ -118,10 +127,10 @@ class Part:
         whole = self.weight + other.weight
         sides = ((self.below, other.below), (self.above, other.above))
         below, above = ((self.weight * own + other.weight * its) / whole for own, its in sides)
-        floor = (math.sqrt(self.floor) + math.sqrt(other.floor)) ** 2
+        floor, of_samples = (_in_step(pair) for pair in self._least(other))
         if not together:
             below = above = 1.0
-            floor = self.floor + other.floor
+            floor, of_samples = (sum(pair) for pair in self._least(other))
         return Part(
             _added(self.influence, other.influence),
             max(self.tested, other.tested),
@@ -133,7 +142,11 @@ class Part:
             below,
             above,
             whole,
+            of_samples,
         )
+
+    def _least(self, other: Part) -> tuple[tuple[float, float], tuple[float, float]]:
+        return (self.floor, other.floor), (self.of_samples, other.of_samples)
 
 
 @dataclass(frozen=True)
@@ -219,8 +232,11 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """True where there are enough patients for an interval and, where nothing bounds a score, they differ."""
-        if self.scale == "mean" and not self.over_patients.variance:
+        """True where there are enough patients for an interval and they, or their samples, differ.
+
+        A difference of zero is known without that: it is true of these patients, and nothing is sure about it.
+        """
+        if not self.over_patients.variance and (self.scale or abs(self.mean) > ALIKE):
             return False
         return self.fewest >= FEWEST and not np.isnan(self.mean)
 
@@ -290,6 +306,9 @@ def single(
     are the classes, that is the variance of DeLong with one sample of each patient, and Obuchowski's where each patient
     has both classes.
 
+    Patients who are alike, such as ten with four right of five samples each, leave no variance, though other patients
+    may differ. Their variance is then that of the samples, as if each were a patient.
+
     Parameters
     ----------
     influence : by how much the number changes with the weight of each sample, (n,), or (n, columns) where the number
@@ -304,23 +323,17 @@ def single(
         return Estimate(values, seeds, scale=scale)
     if influence.ndim == 1:
         influence = influence[:, None]
-    width = int(people.max(initial=-1)) + 1
-    total = np.zeros(width)
-    columns = []
-    for part in influence.T:
-        counted = ~np.isnan(part)
-        sums, column = _by_patient(part[counted], people[counted], width)
-        columns.append(column)
-        number = len(column.sizes)
-        # The factor stands on the influence, so that sums of estimates need not know where it came from.
-        total += sums * math.sqrt(number / max(number - 1, 1))
+    total, columns = _over_patients(influence, people)
+    of_samples = 0.0
+    if _alike(total):
+        of_samples = float((_over_patients(influence, np.arange(len(influence)))[0] ** 2).sum())
     rarer = min(len(column.sizes) for column in columns)
     tested = int(np.count_nonzero(np.bincount(people[~np.isnan(influence).all(1)])))
     df = float(rarer - 1)
     if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
     agreement = _agreement(columns) if scale in WILSON else ()
-    part = Part(total[None], tested, rarer, df, *agreement)
+    part = Part(total[None], tested, rarer, df, *agreement, of_samples=of_samples)
     return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
 
 
@@ -335,6 +348,16 @@ def of_metric(
     """Return the score of one training on samples of one group; see `single`."""
     value, influence = metric.value(label, probability), metric.influence(label, probability)
     return single(value, influence, people, group, seed, metric.scale)
+
+
+def _alike(influence: np.ndarray) -> bool:
+    """Return whether none of these patients (patients,) moves the number."""
+    return bool((np.abs(influence) <= ALIKE).all())
+
+
+def _in_step(variances: Sequence[float]) -> float:
+    """Return the variance of a sum of numbers that vary together, each given by its own variance."""
+    return float(sum(map(math.sqrt, variances)) ** 2)
 
 
 class _Column(NamedTuple):
@@ -357,6 +380,21 @@ class _Column(NamedTuple):
         if not len(self.sizes) or self.sizes.min() < self.sizes.max():
             return False
         return bool((np.abs(self.value - self.mean) <= 1e-12).all())
+
+
+def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, list[_Column]]:
+    """Return the scaled influence of each patient (patients,), and the influences of samples (n, columns) by column."""
+    width = int(people.max(initial=-1)) + 1
+    total = np.zeros(width)
+    columns = []
+    for part in influence.T:
+        counted = ~np.isnan(part)
+        sums, column = _by_patient(part[counted], people[counted], width)
+        columns.append(column)
+        number = len(column.sizes)
+        # The factor stands on the influence, so that sums of estimates need not know where it came from.
+        total += sums * math.sqrt(number / max(number - 1, 1))
+    return total, columns
 
 
 def _by_patient(value: np.ndarray, people: np.ndarray, width: int) -> tuple[np.ndarray, _Column]:
@@ -441,6 +479,7 @@ def over_trainings(trainings: Sequence[Estimate]) -> Estimate:
             min(part.df for part in each),
             float(np.mean([part.agreement for part in each])),
             float(np.mean([part.units for part in each])),
+            of_samples=_in_step([part.of_samples for part in each]) / len(each) ** 2,
         )
         parts[group] = _sided(part, float(values.mean()), scale)
     return Estimate(values, seeds, parts, min(training.fewest for training in trainings), scale)
