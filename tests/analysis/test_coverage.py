@@ -5,11 +5,16 @@ Seeds are fixed. Bounds are binomial: what a share of 95 % (or of 2.5 % false wo
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import binom
+
+from fedshift.analysis import estimates
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import simulated
@@ -35,6 +40,22 @@ def test_shares_near_their_end_and_losses_from_there(patients: int, images: int)
     """89 % outside, and the loss from 99 % at home, where five patients are often all right."""
     level, loss = simulated.near_the_end(patients, 3, images, STUDIES, seed=1)
     assert holds(level) and holds(loss)
+
+
+@pytest.mark.parametrize(("images", "truth"), [(3, 0.5), (4, 0.6)])
+def test_shares_of_five_patients_who_may_all_be_alike(images: int, truth: float) -> None:
+    """Images are independent, so that the probability of every outcome is known, and how often intervals hold."""
+    held = 0.0
+    for right in itertools.combinations_with_replacement(range(images + 1), 5):
+        counts = np.bincount(right, minlength=images + 1)
+        orders = math.factorial(5) / math.prod(map(math.factorial, counts))
+        x = np.concatenate([np.arange(images) < n for n in right]).astype(float)
+        people = np.repeat(np.arange(5), images)
+        one = estimates.single(x.mean(), (x - x.mean()) / len(x), people, ("invented", "a"), 0, "share")
+        low, high = one.interval()
+        if low <= truth <= high:
+            held += orders * float(np.prod(binom.pmf(right, images, truth)))
+    assert held >= 0.95
 
 
 def test_differences() -> None:

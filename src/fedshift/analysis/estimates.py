@@ -127,10 +127,10 @@ class Part:
         whole = self.weight + other.weight
         sides = ((self.below, other.below), (self.above, other.above))
         below, above = ((self.weight * own + other.weight * its) / whole for own, its in sides)
-        floor, of_samples = (_in_step(pair) for pair in self._least(other))
+        least = ((self.floor, other.floor), (self.of_samples, other.of_samples))
+        floor, of_samples = (_in_step(pair) if together else sum(pair) for pair in least)
         if not together:
             below = above = 1.0
-            floor, of_samples = (sum(pair) for pair in self._least(other))
         return Part(
             _added(self.influence, other.influence),
             max(self.tested, other.tested),
@@ -144,9 +144,6 @@ class Part:
             whole,
             of_samples,
         )
-
-    def _least(self, other: Part) -> tuple[tuple[float, float], tuple[float, float]]:
-        return (self.floor, other.floor), (self.of_samples, other.of_samples)
 
 
 @dataclass(frozen=True)
@@ -332,8 +329,8 @@ def single(
     df = float(rarer - 1)
     if scale == "share" and len(columns) == 1 and columns[0].alike:
         df = np.inf  # each patient counts as one sample, whose variance follows from the share
-    agreement = _agreement(columns) if scale in WILSON else ()
-    part = Part(total[None], tested, rarer, df, *agreement, of_samples=of_samples)
+    agreement, units = _agreement(columns) if scale in WILSON else (1.0, 0.0)
+    part = Part(total[None], tested, rarer, df, agreement, units, of_samples=of_samples)
     return Estimate(values, seeds, {group: _sided(part, value, scale)}, rarer, scale)
 
 
@@ -379,7 +376,7 @@ class _Column(NamedTuple):
         """True where patients have equally many samples, and all samples of a patient have one influence."""
         if not len(self.sizes) or self.sizes.min() < self.sizes.max():
             return False
-        return bool((np.abs(self.value - self.mean) <= 1e-12).all())
+        return bool((np.abs(self.value - self.mean) <= ALIKE).all())
 
 
 def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, list[_Column]]:

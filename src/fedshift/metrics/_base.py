@@ -113,7 +113,7 @@ class Metric(Plugin):
 
         `share`: of samples that are right or wrong, with Wilson's interval. `unit`: the mean of numbers from 0 to 1,
         with the same interval for as many samples as vary as much. `logit`: on the logit scale. `mean`: the t interval
-        of a mean, and none where all patients have the same number.
+        of a mean, and none where all samples have the same number.
         """
         if self.logit:
             return "logit"
