@@ -57,13 +57,13 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
     (condition,), (partition,) = found.findings.conditions, plan.controls
     values = {role: found.controls.level(partition, role) for role in ("internal", "external")}
     assert {role: value.mean for role, value in values.items()} == pytest.approx({"internal": 0.8, "external": 0.7})
-    inside, outside = (0.8, intervals.of_alike(60, 0.8), 5), (0.7, intervals.of_alike(300, 0.7), 29)
-    for role, of_site in (("internal", inside), ("external", outside)):
-        assert (values[role].low, values[role].high) == pytest.approx(intervals.of_share(*of_site, sites=2))
+    inside, outside = intervals.alike(6, 10, 0.8), intervals.alike(30, 10, 0.7)
+    for role, sites in (("internal", inside), ("external", outside)):
+        assert (values[role].low, values[role].high) == pytest.approx(sites.level())
     source, tsmobn = (found.controls.difference(condition.id, key) for key in ("source", "tsmobn"))
     for difference, mean, share in ((source, -0.1, 0.6), (tsmobn, 0.1, 0.8)):
-        half = intervals.half((intervals.of_alike(300, share) + intervals.of_alike(300, 0.7)) / 2, 2 * 29)
-        assert (difference.mean, difference.low, difference.high) == pytest.approx((mean, mean - half, mean + half))
+        wanted = intervals.alike(30, 10, share).gain_over(outside)
+        assert (difference.mean, difference.low, difference.high) == pytest.approx((mean, *wanted))
     assert found.controls.difference(condition.id, "source", "internal").mean == pytest.approx(0.1)
     assert verdict_words.beside_control(found.controls) == "", "TsmoBN is surely better"
     sections = sections_of(found)
@@ -80,27 +80,18 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
         *((site, "70.0") for site in fake_study.EXTERNAL),
     ]
     gap = found.controls.gap(partition)
-    down, up = (
-        intervals.half(*intervals.welch(*[(one / 4, 5)] * 2, *[(other / 4, 29)] * 2))
-        for one, other in zip(intervals.sides(*inside[:2]), intervals.sides(*outside[:2])[::-1], strict=True)
-    )
-    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.1, 0.1 - down, 0.1 + up))
+    assert (gap.mean, gap.low, gap.high) == pytest.approx((0.1, *inside.minus(outside)))
     (written,) = [row for row in written_rows(plan, paths, "overview") if row["Condition"] == CONTROL]
     columns = [f"95% interval ({name})" for name in ("Internal mean", "External mean", "Gap")]
     assert [written[name] for name in columns] == [
-        *(percent(*intervals.of_share(*of_site, sites=2)) for of_site in (inside, outside)),
-        percent(0.1 - down, 0.1 + up),
+        intervals.percent(*found) for found in (inside.level(), outside.level(), inside.minus(outside))
     ]
     assert [row[f"95% interval ({headline_tables.CONTROL_COLUMN})"] for row in written_rows(plan, paths, "sites")] == (
-        [percent(*intervals.of_share(*inside))] * len(fake_study.INTERNAL)
-        + [percent(*intervals.of_share(*outside))] * len(fake_study.EXTERNAL)
+        [intervals.percent(*intervals.alike(6, 10, 0.8, sites=1).level())] * len(fake_study.INTERNAL)
+        + [intervals.percent(*intervals.alike(30, 10, 0.7, sites=1).level())] * len(fake_study.EXTERNAL)
     )
     for name in ("overview", "sites"):
         assert "no network" in paths.study_files(plan.name).table(name, "csv").read_text(encoding="utf-8")
-
-
-def percent(low: float, high: float) -> str:
-    return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def written_rows(plan: Plan, paths: Paths, name: str) -> list[dict[str, str]]:
@@ -112,8 +103,7 @@ def test_the_answer_says_that_no_condition_is_surely_better(tmp_path: Path) -> N
     plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.5, "external": 0.8}, 30)
     summary.summarise(study_results.load(plan, paths))
     said = StudyReport(study_results.load(plan, paths)).control
-    # Two sites with 30 patients each, who count as 300 samples.
-    of_level = percent(*intervals.of_share(0.8, intervals.of_alike(300, 0.8), 29, sites=2))
+    of_level = intervals.percent(*intervals.alike(30, 10, 0.8).level())
     assert said == (
         "No condition is surely better at external sites than a control that sees colour and texture only, without a "
         f"network. Its accuracy there is 80.0\N{NO-BREAK SPACE}% (95% interval {of_level} over patients); the best "

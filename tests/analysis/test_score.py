@@ -65,11 +65,10 @@ def test_summary_is_over_seeds(tmp_path: Path) -> None:
     assert list(table) == SUMMARY.split()
     row = pick(table, site="centre1", inference="source", metric="accuracy", bn="local").iloc[0]
     assert (row["mean"], row["std"], row["seeds"], row["n"]) == pytest.approx((0.6, 0.1, 3, 60))
-    # All six patients are alike, and count as 60 samples; three trainings differ.
-    patients = intervals.of_alike(60, 0.5, 0.6, 0.7)
-    down, up = (intervals.half(*intervals.welch((0.01 / 3, 2), (side, 5))) for side in intervals.sides(0.6, patients))
-    assert (row["low"], row["high"]) == pytest.approx((0.6 - down, 0.6 + up))
-    assert row["se"] == pytest.approx(math.sqrt(patients))
+    # All six patients are alike, and count as their samples; three trainings differ.
+    wanted = intervals.alike(6, 10, 0.5, 0.6, 0.7, sites=1)
+    assert (row["low"], row["high"]) == pytest.approx(wanted.level((0.01 / 3, 2)))
+    assert row["se"] == pytest.approx(math.sqrt(wanted.variance))
     assert math.isnan(row["published"])
 
 
@@ -82,10 +81,9 @@ def test_effects_are_of_the_means_over_sites(tmp_path: Path, monkeypatch: pytest
     assert (level.mean, level.std, level.seeds) == pytest.approx((0.6, 0.1, 3))
     assert found.gap(group, "source").mean == pytest.approx(0.3)
     gain = found.gain(group, "tsmobn", "external")
-    # The 30 patients of each site are alike with both inferences, and count as 300 samples.
-    of_site = intervals.of_alike(300, 0.5, 0.6, 0.7) + intervals.of_alike(300, 0.7, 0.8, 0.9)
-    half = intervals.half(2 * of_site / 4, 2 * 29)
-    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, 0.2 - half, 0.2 + half), abs=1e-12)
+    # The patients of each site are alike with both inferences, and count as their samples.
+    wanted = intervals.alike(30, 10, 0.7, 0.8, 0.9).gain_over(intervals.alike(30, 10, 0.5, 0.6, 0.7))
+    assert (gain.mean, gain.std, gain.low, gain.high) == pytest.approx((0.2, 0.0, *wanted), abs=1e-12)
     assert found.recovered(group, "tsmobn").gain == gain
     row = overview(found).rows[1]
     nb = "\N{NO-BREAK SPACE}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_study
+import intervals
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,7 +61,10 @@ def test_numbers_of_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         10,
         fake_study.Fake().classes[1],
     )
-    assert (ratio.low, ratio.high) == pytest.approx((5 / 3.8, 5 / 3.8)), "all patients are alike"
+    # All patients are alike and count as their samples: a sample moves the logarithm by y / 50 - p / 38.
+    y, p = np.tile([1, 0, 0, 0, 1, 1, 1, 1, 0, 0], 10), np.tile([0.2] * 4 + [0.5] * 6, 10)
+    half = intervals.half(100 / 99 * ((y / 50 - p / 38) ** 2).sum(), 9)
+    assert (ratio.low, ratio.high) == pytest.approx((5 / 3.8 * math.exp(-half), 5 / 3.8 * math.exp(half)))
     assert of(found, "slope")["mean"].item() == pytest.approx(math.log(6) / math.log(4))
     error = 0.4 * 0.05 + 0.6 * (2 / 3 - 0.5)
     assert of(found, "error")["mean"].item() == pytest.approx(error)
@@ -88,6 +92,7 @@ def test_a_training_without_a_slope_leaves_the_site_without_one(
 
 
 def test_the_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_study, "PATIENTS", 80)
     found = graded(tmp_path, monkeypatch)
     study_results.draw(found, "calibration")
     shown = sections_of(found)["calibration"]

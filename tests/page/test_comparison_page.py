@@ -94,12 +94,16 @@ def test_two_trainings_are_too_few_to_tell(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_trainings_that_disagree_tell_no_two_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All patients gain 20, 20 and -5 points over trainings: 11.7 ± 4.302653 * 14.434 / sqrt(3)."""
+    """All patients gain 20, 20 and -5 points over trainings, a variance of 0.0625 / 9."""
     predict(monkeypatch, lambda run, *_: 10 + (4, 4, -1)[run.seed] * (run.algorithm.name == "fedprox"), 12, 20)
     told = answer(compared(tmp_path).findings).compared
+    one, other = (intervals.alike(12, 20, *shares, sites=1) for shares in ((0.7, 0.7, 0.45), (0.5,)))
+    interval = intervals.percent(*one.gain_over(other, (0.0625 / 9, 2)), sign="+")
+    variance, df = intervals.welch((0.0625 / 9, 2), (one.variance + other.variance, 11))
+    p = 2 * student.sf(0.35 / 3 / math.sqrt(variance), df)
     assert told.startswith(
         "FedProx, aggregated BN and FedAvg, aggregated BN are not distinguishable at the single external site: the "
-        "difference of 11.7 points (95% interval −24.2 to +47.5 over 12 patients and 3 trainings, Holm p 0.296) depends"
+        f"difference of 11.7 points (95% interval {interval} over 12 patients and 3 trainings, Holm p {p:.3f}) depends"
     )
 
 
@@ -110,9 +114,11 @@ def test_a_declared_comparison_comes_first(tmp_path: Path, monkeypatch: pytest.M
     told = answer(found.findings).opening
     assert answer(found.findings).condition.run.algorithm.name == "fedavg", "the first, not the best"
     assert answer(found.findings).led.startswith("FedAvg, aggregated BN, named first by the declared comparison")
+    one, other = (intervals.alike(12, 20, share, sites=1) for share in (0.8, 0.5))
+    interval = intervals.percent(*one.gain_over(other))
     assert told.startswith(
         "Primary comparison: FedProx, aggregated BN is better than FedAvg, aggregated BN at the single external site "
-        "by 30.0 points (95% interval 30.0 to 30.0 over 12 patients and 3 trainings, Holm p < 0.001). "
+        f"by 30.0 points (95% interval {interval} over 12 patients and 3 trainings, Holm p < 0.001). "
         "Best of 4 conditions"
     )
     assert (
@@ -231,7 +237,7 @@ def test_a_small_loss_that_is_certain_is_not_of_opposite_sign(
 def test_a_verdict_on_few_sites_is_about_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str | None
 ) -> None:
-    predict(monkeypatch, by_site({}, 16), 30, 20)
+    predict(monkeypatch, by_site({}, 19), 30, 20)
     lead = answer(compared(tmp_path, METHODS[:1], SITES[:count]).findings).lead
     assert "holds up at its" in lead
     assert lead.endswith(f"{words} nothing about other hospitals." if words else "training statistics.")

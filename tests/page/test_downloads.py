@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import re
+from dataclasses import replace
 from pathlib import Path
 
 import fake_study
+import intervals
 import pytest
 from outline import Outline
 from scored_study import summarised
@@ -93,21 +94,27 @@ def test_a_large_file_is_named(synthetic: tuple[Plan, Paths], monkeypatch: pytes
 
 
 def test_intervals_are_in_every_format(synthetic: tuple[Plan, Paths]) -> None:
-    """All patients of a role are alike: 90 % inside, 60 % outside, 80 % there with TsmoBN; intervals have no width."""
+    """All patients of a role are alike: 90 % inside, 60 % outside, 80 % there with TsmoBN."""
+    inside, outside, adapted = (
+        intervals.alike(patients, 10, share) for patients, share in ((6, 0.9), (PATIENTS, 0.6), (PATIENTS, 0.8))
+    )
+    percent = intervals.percent
     files = offered(synthetic)
     first, second, *_ = rows(files["synthetic-fake-overview.csv"])
-    assert first["95% interval (Internal mean)"] == "90.0 to 90.0"
+    assert first["95% interval (Internal mean)"] == percent(*inside.level())
     assert (first["95% interval (External mean)"], second["95% interval (External mean)"]) == (
-        "60.0 to 60.0",
-        "80.0 to 80.0",
+        percent(*outside.level()),
+        percent(*adapted.level()),
     )
-    assert first["95% interval (Gap)"] == "30.0 to 30.0"
+    assert first["95% interval (Gap)"] == percent(*inside.minus(outside))
     sites = {row["Site"]: row for row in rows(files["synthetic-fake-sites.csv"])}
-    assert sites["centre1"]["95% interval (Gain, TsmoBN)"] == "20.0 to 20.0"
-    assert sites["centre0"]["95% interval (Source)"] == "90.0 to 90.0"
+    assert sites["centre1"]["95% interval (Gain, TsmoBN)"] == percent(
+        *replace(adapted, sites=1).gain_over(replace(outside, sites=1))
+    )
+    assert sites["centre0"]["95% interval (Source)"] == percent(*replace(inside, sites=1).level())
     for kind in ("md", "tex"):
-        for name in ("overview", "sites"):
-            assert re.search(r"60\.0 to 60\.0", files[f"synthetic-fake-{name}.{kind}"])
+        for name, found in (("overview", outside), ("sites", replace(outside, sites=1))):
+            assert percent(*found.level()) in files[f"synthetic-fake-{name}.{kind}"]
 
 
 def test_too_few_patients_leave_a_dash(tmp_path: Path) -> None:

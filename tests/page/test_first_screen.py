@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import fake_study
+import intervals
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -70,7 +71,8 @@ def test_a_loss_is_a_word_and_three_numbers(tmp_path: Path) -> None:
     said = judged(loaded(tmp_path, 0.9, 0.6))
     assert (said.word, said.tone) == ("Loses", "bad")
     assert said.size == "6.0 times the margin"
-    assert said.sentence == f"Outside it is 30.0 points worse than at home (at least 30.0), {said.size}."
+    least = f"{100 * intervals.alike(6, 10, 0.9).minus(intervals.alike(30, 10, 0.6))[0]:.1f}"
+    assert said.sentence == f"Outside it is 30.0 points worse than at home (at least {least}), {said.size}."
     assert len(re.findall(r"[\d.]*\d", said.sentence)) == 3
     assert "TsmoBN" not in said.sentence and "FedAvg" not in said.sentence
     assert said.whom.startswith("2 hospitals outside: centre1 and ") and said.whom.endswith(
@@ -130,7 +132,7 @@ def test_what_holds_up_names_the_margin(tmp_path: Path) -> None:
     said = judged(loaded(tmp_path, 0.9, 0.8, margin=0.2))
     assert (said.word, said.tone) == ("Holds up", "good")
     assert said.sentence.endswith("the margin is 20.0 points. That something is lost is sure.")
-    said = judged(loaded(tmp_path / "none", 0.9, 0.9, margin=0.2))
+    said = judged(loaded(tmp_path / "none", 0.8, 1.0, margin=0.1))
     assert said.sentence == "Outside it is surely no worse than at home."
 
 

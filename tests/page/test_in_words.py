@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_study
+import intervals
 import pytest
 from scored_study import results_of
 
@@ -50,12 +51,16 @@ def numbers(lines: list[str]) -> list[str]:
     return re.findall(r"\d[\d.,]*\d|\d", re.sub(r"centre\d", "", " ".join(lines)))
 
 
+MOST = f"{100 * intervals.alike(6, 10, 0.9).minus(intervals.alike(30, 10, 0.8))[1]:.1f}"
+"""The upper end of a loss from 90 to 80 %, of two sites each."""
+
+
 @pytest.mark.parametrize(
     ("inside", "outside", "changes", "came_out", "concluded"),
     [
         (0.9, 0.6, {}, "was 30.0 points worse than at home, and at least ", "works less well in these hospitals"),
-        (0.9, 0.9, {"margin": 0.2}, "was no worse than at home", "about as well in these hospitals as at home"),
-        (0.9, 0.8, {"margin": 0.2}, "was 10.0 points worse than at home, and at most 10.0", "nearly as well in these"),
+        (0.8, 1.0, {"margin": 0.1}, "was no worse than at home", "about as well in these hospitals as at home"),
+        (0.9, 0.8, {"margin": 0.2}, f"was 10.0 points worse than at home, and at most {MOST}", "nearly as well in"),
         (0.9, 0.1, {}, "At centre1 and centre2 its answers point the wrong way", "how the labels are coded there"),
         (
             0.5,

@@ -75,12 +75,16 @@ def test_of_three_or_four_hospitals_the_interval_is_in_the_details(
 def test_from_five_hospitals_on_there_is_an_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, caveat: bool
 ) -> None:
-    """All patients of a site score alike: the interval is that of the spread between sites."""
+    """All patients of a site score alike, and count as 160 samples: DerSimonian and Laird, on the logit scale."""
     right = [12 + n % 5 for n in range(count)]
     shown = text(tmp_path, monkeypatch, right)
-    logits = np.log(np.array(right) / (20 - np.array(right)))
-    half = student.ppf(0.975, count - 2) * logits.std(ddof=1) * math.sqrt(1 + 1 / count)
-    low, high = 100 / (1 + np.exp(-(logits.mean() + np.array([-half, half]))))
+    share = np.array(right) / 20
+    logits, weight = np.log(share / (1 - share)), 159 * share * (1 - share)
+    q = (weight * (logits - (weight * logits).sum() / weight.sum()) ** 2).sum()
+    between = max((q - count + 1) / (weight.sum() - (weight**2).sum() / weight.sum()), 0)
+    both = 1 / (1 / weight + between)
+    half = student.ppf(0.975, count - 2) * math.sqrt(between + 1 / both.sum())
+    low, high = 100 / (1 + np.exp(-((both * logits).sum() / both.sum() + np.array([-half, half]))))
     assert f"{low:.1f} to {high:.1f}" in shown
     assert ("a prediction interval is itself uncertain" in shown) == caveat
     assert "too few sites" not in shown

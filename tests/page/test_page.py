@@ -2,11 +2,13 @@
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import fake_study
+import intervals
 import numpy as np
 import pandas as pd
 import pytest
@@ -113,10 +115,16 @@ def test_help_is_told_in_numbers(whole: tuple[Plan, Paths, str]) -> None:
     assert (
         "FedAvg, aggregated BN: cannot tell: at home accuracy is 90.0 %, but no interval can be given (too few test "
         "patients at centre0 and centre3). Accuracy 90.0 ± 0.0 % at internal sites and 60.0 ± 0.0 % at external sites, "
-        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval 20.0 to 20.0 over 12 "
-        "patients and 3 trainings)."
+        "with training statistics. TsmoBN adds 20.0 points at external sites (95% interval "
+        f"{gain(0.6, 0.8)} over 12 patients and 3 trainings)."
     ) in text
     assert "Incomplete" not in text
+
+
+def gain(source: float, tsmobn: float) -> str:
+    """The interval of a gain at two sites with six patients, who are all alike and count as their ten samples each."""
+    before, after = (intervals.alike(6, 10, share) for share in (source, tsmobn))
+    return intervals.percent(*after.gain_over(before))
 
 
 def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
@@ -129,15 +137,19 @@ def lead(root: Path, outside: dict[str, float], inside: float = 0.9) -> str:
 @pytest.mark.parametrize(
     ("source", "tsmobn", "words"),
     [
-        (0.6, 0.4, "TsmoBN does not help: it costs 20.0 points at external sites (95% interval −20.0 to −20.0 over"),
+        (
+            0.6,
+            0.4,
+            f"TsmoBN does not help: it costs 20.0 points at external sites (95% interval {gain(0.6, 0.4)} over",
+        ),
         (0.6, 0.6, "TsmoBN changes nothing at external sites"),
         (
             0.5,
             0.9,
-            "TsmoBN adds 40.0 points at external sites (95% interval 40.0 to 40.0 over 12 patients only: one "
+            f"TsmoBN adds 40.0 points at external sites (95% interval {gain(0.5, 0.9)} over 12 patients only: one "
             "training).",
         ),
-        (0.9, 0.8, "TsmoBN does not help: it costs 10.0 points"),
+        (0.9, 0.7, "TsmoBN does not help: it costs 20.0 points"),
         (0.9, 1.0, "TsmoBN adds 10.0 points at external sites"),
     ],
 )
@@ -168,12 +180,20 @@ def test_no_external_site_is_said_once_where_a_condition_is_of_clients_alone(tmp
 
 @pytest.mark.usefixtures("many")
 def test_lower_is_better_is_understood(tmp_path: Path) -> None:
-    """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them."""
+    """Brier scores: right answers cost 0.04 a sample, wrong ones 0.64; a better TsmoBN lowers them.
+
+    A share that is right has this share of the squares of 0.6, by which they differ, as the variance of its patients.
+    """
+    inside, outside, adapted = (
+        replace(sites, value=0.64 - 0.6 * sites.value, variance=0.36 * sites.variance)
+        for sites in (intervals.alike(6, 10, 0.9), intervals.alike(30, 10, 0.6), intervals.alike(30, 10, 0.8))
+    )
+    loss, gain = ("{:.3f} to {:.3f}".format(*found) for found in (outside.minus(inside), outside.gain_over(adapted)))
     text = Outline(reported(tmp_path, headline="brier", **ONE)[2]).text
     assert "Brier score" in text
     assert "Brier score 0.100 ± 0.000 at internal sites and 0.280 ± 0.000 at external sites" in text
-    assert "loses 0.180 at its 2 external sites (95% interval 0.180 to 0.180 over 72 patients and 3 trainings)" in text
-    assert "TsmoBN recovers 0.120 of the external loss, 95% interval 0.120 to 0.120 over" in text
+    assert f"loses 0.180 at its 2 external sites (95% interval {loss} over 72 patients and 3 trainings)" in text
+    assert f"TsmoBN recovers 0.120 of the external loss, 95% interval {gain} over" in text
 
 
 def shows(monkeypatch: pytest.MonkeyPatch, root: Path, gain: Value, gap: Value) -> Answer:
@@ -258,22 +278,24 @@ def test_balanced_accuracy_has_intervals(tmp_path: Path) -> None:
     text = Outline(reported(tmp_path, headline="balanced_accuracy", **ONE)[2]).text
     assert "Balanced accuracy 90.0 ± 0.0 %" in text
     assert "(too few test patients of a class at centre0 and centre3)" in text
-    assert "adds 20.0 points at external sites (95% interval 20.0 to 20.0" in text
+    # Each class has 30 of the 60 samples of a site, and half of the weight: (p (1 - p) + q (1 - q)) / 29 / 2.
+    half = intervals.half((0.6 * 0.4 + 0.8 * 0.2) / 29 / 2 / 2, 2 * 5)
+    assert f"adds 20.0 points at external sites (95% interval {intervals.percent(0.2 - half, 0.2 + half)}" in text
 
 
 @pytest.mark.usefixtures("many")
 def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
-    """All of the external loss comes back, and yet the gap is three times what it was: internal sites gain more."""
+    """All of the external loss comes back, and yet the gap is larger than it was: internal sites gain more."""
 
     def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
-        return {("internal", "source"): 0.6, ("external", "source"): 0.5, ("internal", "tsmobn"): 0.9}.get(
-            (role, inference), 0.6
+        return {("internal", "source"): 0.7, ("external", "source"): 0.5, ("internal", "tsmobn"): 1.0}.get(
+            (role, inference), 0.7
         )
 
     plan, paths, html = reported(tmp_path, share_right, **ONE)
     text = Outline(html).text
-    assert "TsmoBN recovers 10.0 points of the external loss" in text
-    told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 10.0"
+    assert "TsmoBN recovers 20.0 points of the external loss" in text
+    told = "At internal sites it adds 30.0 ± 0.0 points, and the gap with TsmoBN is 30.0 points, larger than the 20.0"
     assert told in text
     assert "won back" not in text
     assert "wins back" not in text
@@ -283,16 +305,15 @@ def test_a_gap_that_grows_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("many")
 def test_a_loss_in_doubt_is_not_a_denominator(tmp_path: Path) -> None:
-    """Gaps of -10, 20 and 50 points over seeds: no share is made of their mean.
-
-    Patients are all alike, so that the interval is that over three seeds: 20 ± 4.302653 * 30 / sqrt(3).
-    """
+    """Gaps of -10, 20 and 50 points over seeds, a variance of 0.09 / 3: no share is made of their mean."""
 
     def share_right(run, inference, site, role):  # type: ignore[no-untyped-def]
         return 0.7 if role == "internal" else {"source": 0.8 - 0.3 * run.seed, "tsmobn": 0.9}[inference]
 
     text = Outline(reported(tmp_path, share_right, **ONE)[2]).text
-    assert "20.0 points, but its 95% interval (−54.5 to +94.5 over 72 patients and 3 trainings) includes both" in text
+    found = intervals.alike(6, 10, 0.7).minus(intervals.alike(30, 10, 0.8, 0.5, 0.2), (0.03, 2))
+    interval = intervals.percent(*found, sign="+")
+    assert f"20.0 points, but its 95% interval ({interval} over 72 patients and 3 trainings) includes both" in text
     assert "More trainings would narrow the interval." not in text, "internal sites have few patients of a class"
     assert "6 patients of" in text
     assert "gap in doubt" in text

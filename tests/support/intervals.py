@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from scipy.stats import t as student
 
@@ -22,12 +23,9 @@ def sides(share: float, variance: float) -> tuple[float, float]:
     return ((share - low) / Z) ** 2, ((high - share) / Z) ** 2
 
 
-def of_share(share: float, variance: float, df: float = math.inf, sites: int = 1) -> tuple[float, float]:
-    """Wilson's interval for as many samples as vary as much, as much wider as the t quantile is than the normal.
-
-    That of the mean of so many `sites`, each with this share, variance and degrees of freedom.
-    """
-    down, up = (half(side / sites, df * sites) for side in sides(share, variance))
+def of_share(share: float, variance: float, df: float = math.inf) -> tuple[float, float]:
+    """Wilson's interval for as many samples as vary as much, as much wider as the t quantile is than the normal."""
+    down, up = (half(side, df) for side in sides(share, variance))
     return max(share - down, 0.0), min(share + up, 1.0)
 
 
@@ -49,6 +47,48 @@ def welch(*sources: tuple[float, float]) -> tuple[float, float]:
 def half(variance: float, df: float) -> float:
     """Half of the t interval of a mean with this variance."""
     return float(student.ppf(0.975, df) * math.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The mean of so many sites with other patients each, who give each site this value with this variance."""
+
+    value: float
+    variance: float
+    patients: int
+    sites: int = 2
+
+    def towards(self, higher: bool) -> list[tuple[float, float]]:
+        """The variance of each site to one side, as Wilson's interval has it, with its degrees of freedom."""
+        return [(sides(self.value, self.variance)[higher] / self.sites**2, self.patients - 1)] * self.sites
+
+    def level(self, *trainings: tuple[float, float]) -> tuple[float, float]:
+        """The interval of the mean; with the variance over `trainings` and its degrees of freedom, that over both."""
+        down, up = (half(*welch(*trainings, *self.towards(higher))) for higher in (False, True))
+        return self.value - down, self.value + up
+
+    def minus(self, other: Sites, *trainings: tuple[float, float]) -> tuple[float, float]:
+        """The interval of the difference to sites with other patients."""
+        down, up = (
+            half(*welch(*trainings, *self.towards(higher), *other.towards(not higher))) for higher in (False, True)
+        )
+        return self.value - other.value - down, self.value - other.value + up
+
+    def gain_over(self, other: Sites, *trainings: tuple[float, float]) -> tuple[float, float]:
+        """The interval of the difference to another condition at the same sites, where its patients are alike, too."""
+        of_site = (self.variance + other.variance) / self.sites**2
+        width = half(*welch(*trainings, *[(of_site, self.patients - 1)] * self.sites))
+        return self.value - other.value - width, self.value - other.value + width
+
+
+def alike(patients: int, samples: int, *shares: float, sites: int = 2) -> Sites:
+    """Sites with so many patients who are all alike, each with so many samples, of which these shares are right."""
+    return Sites(sum(shares) / len(shares), of_alike(patients * samples, *shares), patients, sites)
+
+
+def percent(low: float, high: float, sign: str = "") -> str:
+    """An interval in percent, as pages say it."""
+    return f"{100 * low:{sign}.1f} to {100 * high:{sign}.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def crossed(
