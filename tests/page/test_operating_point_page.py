@@ -199,13 +199,17 @@ def test_a_threshold_that_could_not_be_chosen_is_named(tmp_path: Path) -> None:
 
 
 def test_the_light_says_what_is_missed_or_a_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At centre2 3 of 5 ill samples of each patient are right, at home 4 of 5: 40 and 20 % are missed."""
+    """At centre2 3 of 5 ill samples of each patient are right, at home 4 of 5: 40 and 20 % are missed.
+
+    Five more are wrong: false alarms at centre2, the slope there, which is (log 3 + log 2) / (2 log 4) or 0.65, and
+    observed over expected, which is 5 / 4.4 at both sites and at home.
+    """
     monkeypatch.setattr(fake_study, "PATIENTS", 60)
     rights = {"centre1": 0.9, "centre2": 0.7}
     found = made(tmp_path, lambda run, how, site, role: rights.get(site, 0.9))
     said = threshold_and_probabilities.threshold_light(found)
     assert said is not None and said.status == "suspect"
-    assert said.detail == "missed at centre2: 40.0 % of tumour, in validation at home 20.0 %; 4 more"
+    assert said.detail == "missed at centre2: 40.0 % of tumour, in validation at home 20.0 %; 5 more"
 
 
 def test_the_light_says_that_probabilities_are_as_wrong_at_home(
