@@ -46,9 +46,10 @@ def test_the_interval_is_that_of_the_difference_to_the_better_default() -> None:
 
 
 def test_trainings_widen_the_interval() -> None:
-    """Patients who all gain alike leave the t interval of three trainings, with 2 degrees of freedom."""
+    """Patients who nearly gain alike leave the t interval of three trainings, with 2 degrees of freedom."""
     gains = np.array([0.1, 0.2, 0.4])
-    trainings = [net_benefit.Benefit(np.full((6, 1), gain), np.full((6, 1), -1.0)) for gain in gains]
+    near = 1e-6 * np.tile([[-1.0], [1.0]], (3, 1))
+    trainings = [net_benefit.Benefit(gain + near, np.full((6, 1), -1.0)) for gain in gains]
     found = net_benefit._bounds(trainings, 0, np.arange(6), ("data", "site"))
     half = student.ppf(0.975, 2) * gains.std(ddof=1) / math.sqrt(3)
     assert found == pytest.approx((gains.mean() - half, gains.mean() + half))
