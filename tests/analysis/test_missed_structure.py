@@ -192,6 +192,18 @@ def test_why_there_is_no_number(tmp_path: Path, change: Callable[[pd.DataFrame],
     assert said is not None and any(line.startswith("No masks for Source") for line in said.lines)
 
 
+def test_of_masks_real_sites_send_nothing_that_calibrates(tmp_path: Path) -> None:
+    """No promise is told where no mask is made, and the page says why there is none."""
+    results = made(tmp_path, lambda table: table[table["split"] == "test"])
+    for manifest in results.manifests.values():
+        manifest["sites"] = {"north": {}, "south": {}}
+    said = conformal_section.section(results, Nouns.of(results.plan, True))
+    assert said is not None and said.lines == [
+        "No masks for Source and TsmoBN: real sites trained this study, and they send predictions of validation "
+        "images, which calibrate, only where there are two classes and no masks."
+    ]
+
+
 def test_folds_test_each_patient_at_home_once(tmp_path: Path) -> None:
     """Two folds of ten patients a site; outside, the models of both meet the same ten, of whom nine have the disc."""
     partition = disc_study.STUDY["partition"] | {"split": {"folds": 2, "val": 0.2}}

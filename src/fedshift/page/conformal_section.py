@@ -54,6 +54,10 @@ REASONS = {
     SHORT: f"{{names}}: some site has fewer than {BATCHES} batches of validation images, whose scores come from "
     "statistics that have not settled as those of longer streams have.",
 }
+REAL_SITES = (
+    "No {made} for {names}: real sites trained this study, and they send predictions of validation images, which "
+    "calibrate, only where there are two classes and no masks."
+)
 CAPTIONS = {
     "sets": "{condition}. Prediction sets by {score}, shares in percent, means over trainings. Calibrated on: "
     "validation {units}; below, the coverage at home of 90 % of calibrations with as many. Coverage: {units} whose set "
@@ -81,8 +85,10 @@ def section(results: StudyResults, nouns: Nouns) -> Section | None:
         [_table(findings, one, rows[rows["condition_id"] == one.id], words, declared) for one in conditions]
         for conditions in by_lead(findings)
     ]
-    lines = [*_outside(findings, rows, words), *_promise(findings, declared, words)]
-    lines += [*([] if nouns.known else [UNKNOWN]), *_limits(findings, rows, made)]
+    lines = [*_outside(findings, rows, words)]
+    if (rows["verdict"] != UNPREDICTED).any():
+        lines += [*_promise(findings, declared, words), *([] if nouns.known else [UNKNOWN])]
+    lines += _limits(results, rows, made)
     return Section("conformal", title, [*lines, *further(*tables)], short=title)
 
 
@@ -127,13 +133,16 @@ def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) 
     yield (CHOSEN if chosen else SPARED).format(**words)
 
 
-def _limits(findings: Findings, rows: pd.DataFrame, made: str) -> Iterator[str]:
+def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[str]:
     """Yield which inferences have no sets, and which have too few validation images for statistics of batches."""
+    findings, texts = results.findings, dict(REASONS)
+    if any(manifest.get("sites") for manifest in results.manifests.values()) and not results.plan.study.two_classes:
+        texts[UNPREDICTED] = REAL_SITES
     reasons = {reason: rows["verdict"] == reason for reason in REASONS}
     for reason, chosen in (reasons | {SHORT: rows["batches"].between(1, BATCHES - 1)}).items():
         keys = set(rows.loc[chosen, "inference_id"])
         if names := [findings.name(key) for key in findings.keys if key in keys]:
-            yield REASONS[reason].format(names=listed(names), made=made)
+            yield texts[reason].format(names=listed(names), made=made)
 
 
 def _table(
