@@ -31,6 +31,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs import run_files
 from fedshift.jobs.run_files import SUMS
+from fedshift.page import gallery
 from fedshift.page.sections import sums_section
 
 KEEPS = "north"
@@ -216,8 +217,12 @@ def test_the_page_says_what_is_missing_at_a_site_that_sent_sums(served: Served) 
     with contextlib.chdir(served.root / "server"):
         score.score(served.plan, Paths())
         page = page_of(served.plan, Paths())
+        told = json.loads(Paths().study_files(served.plan.name).headline.read_text(encoding="utf-8"))
+        index = gallery.write(Path("studies"), Paths()).read_text(encoding="utf-8")
     assert "Missing at north: AUC and ECE, which need probabilities, with the intervals." in page
     assert "all scores, means and differences of this page are without north" in page
+    for shown in (told["lead"], index):
+        assert "all that is said here is without north." in shown
     assert "it was tested on 62 patients of east and south" in page, "30 and 32"
     assert f"in their place north sent {SUMS}" in page
     section = page.partition('id="sums"')[2].partition("</section>")[0]

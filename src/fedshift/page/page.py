@@ -20,7 +20,7 @@ from .html import Light, Lights, Tiles, render
 from .phrases import counted, joined
 from .protocol import glossary
 from .screens import Hospitals, Methods
-from .sections import sections, sums_light
+from .sections import WITHOUT_ELSEWHERE, sections, sums_light, without_sums
 from .study_report import StudyReport
 
 DRAWN = "drawn by fedshift"
@@ -35,7 +35,8 @@ def write(results: StudyResults) -> Path:
     out = results.paths.page(results.plan.name)
     report = StudyReport(results)
     write_text(out, render("page.html.j2", context(report)))
-    lead = joined(registered.oracle(results.plan), report.told.opening, report.told.lead)
+    caveats = registered.oracle(results.plan), without_sums(report.sites_summed, WITHOUT_ELSEWHERE)
+    lead = joined(*caveats, report.told.opening, report.told.lead)
     gallery.write_headline(results, lead, report.reproduction, report.problems)
     return out
 

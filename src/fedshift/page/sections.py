@@ -72,6 +72,11 @@ SUM_GROUPS = (
 NO_INTERVAL = (
     "No interval: {cells}, with fewer than {fewest} groups, or fewer than {fewest} that have images of a class."
 )
+SUMS_SENT = "{names} sent sums over groups of patients, and no rows of single images:"
+WITHOUT_ON_PAGE = (
+    "but for the section Sites that sent sums, all scores, means and differences of this page are without {names}."
+)
+WITHOUT_ELSEWHERE = "the page of this study has their scores apart, and all that is said here is without {names}."
 SUMS_LACK = (
     "Also missing are differences between conditions and between inferences, and all that asks for single images: "
     "thresholds, calibration, prediction sets, subgroups and examples."
@@ -105,7 +110,7 @@ def _missing(report: StudyReport) -> Section | None:
 def _care(report: StudyReport) -> Section:
     every = concerns(report.results, report.people, report.runs)
     if report.summed:
-        every = [Concern("suspect", _without(report.sites_summed)), *every]
+        every = [Concern("suspect", without_sums(report.sites_summed, WITHOUT_ON_PAGE)), *every]
     passed = [concern for concern in every if concern.status == "ok"]
     found = [concern for concern in every if concern.status != "ok"]
     about = about_pairs(report.results.synthetic)
@@ -164,13 +169,12 @@ def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
     return PageTable(caption, header, rows, 3)
 
 
-def _without(sites: Sequence[str]) -> str:
-    """Return the caveat of a page whose other sections lack some sites."""
-    names = listed([*sites])
-    return (
-        f"{names} sent sums over groups of patients, and no rows of single images: but for the section Sites that sent "
-        f"sums, all scores, means and differences of this page are without {names}."
-    )
+def without_sums(sites: Sequence[str], where: str) -> str:
+    """Return the caveat that scores lack sites that sent sums; empty where none did.
+
+    `where` is WITHOUT_ON_PAGE or WITHOUT_ELSEWHERE.
+    """
+    return f"{SUMS_SENT} {where}".format(names=listed([*sites])) if sites else ""
 
 
 def sums_light(report: StudyReport) -> list[Light]:
@@ -186,7 +190,11 @@ def sums_section(report: StudyReport) -> Section | None:
     if not report.summed:
         return None
     found, unit = report.summed, report.unit
-    blocks: list[Block] = [_without(report.sites_summed), SUM_GROUPS.format(unit=unit), *_missing_sums(report)]
+    blocks: list[Block] = [
+        without_sums(report.sites_summed, WITHOUT_ON_PAGE),
+        SUM_GROUPS.format(unit=unit),
+        *_missing_sums(report),
+    ]
     for condition in dict.fromkeys(level.condition for level in found):
         levels = [level for level in found if level.condition is condition]
         header = ("Site", "Inference", "Images", unit.capitalize(), "Groups", *map(heading, levels[0].values))
