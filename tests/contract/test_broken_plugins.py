@@ -34,6 +34,10 @@ DATASET = {
         ("    shape: ClassVar", '    site_kind = "ward"\n    shape: ClassVar'),
         "site_kind is one of hospital, .*",
     ),
+    "samples that are no word": (
+        ("    shape: ClassVar", '    sample_noun = "a Window"\n    shape: ClassVar'),
+        "sample_noun is one word in small letters, such as image",
+    ),
     "C07 an image that changes at each read": (
         (
             "return Opened(samples, lambda i: read_image(files[i]))",

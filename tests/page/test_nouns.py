@@ -176,6 +176,43 @@ def test_clients_are_those_that_train_and_no_test_set_is_one() -> None:
     assert nouns_of(dataset={"name": "mnist"}, partition=mnist).counted(["client1", "test"]) == "1 client and 1 site"
 
 
+class Signals(fake_study.Fake):
+    """Vectors made of windows of a signal."""
+
+    name = "signals"
+    sample_noun = "window"
+    shape = (192,)
+
+
+@pytest.mark.painted
+@pytest.mark.parametrize("outside", [0.9, 0.6], ids=["holds up", "loses"])
+def test_windows_are_no_images(tmp_path: Path, outside: float) -> None:
+    """What is left is about methods in general: the protocol, and items of checklists."""
+
+    def right(run: object, inference: str, site: str, role: str) -> float:
+        return 0.9 if role == "internal" or inference == "tsmobn" else outside
+
+    changes: dict[str, Any] = {"dataset": Signals(), "inferences": ["source", "tsmobn"], "synthetic": False}
+    plan, paths = summarised(tmp_path, right, **ONE | changes)
+    text = Outline(page.write(study_results.load(plan, paths)).read_text(encoding="utf-8")).text
+    assert "1,200 windows given as real" in text
+    assert "Table: 1,200 windows, 120 patients." in text
+    assert "Pixel-identical windows shared by training and test" in text
+    assert "own unlabelled windows (TsmoBN)" in text
+    of_the_data, found, _ = text.partition("Communication and time")
+    assert found and not re.findall(r".{60}\b[Ii]mages?\b.{20}", of_the_data)
+
+
+def test_images_without_patients_are_resampled_by_their_own_noun() -> None:
+    assert fake_study.study(dataset=Signals()).resampled(known=False) == "window"
+    assert fake_study.study().resampled(known=False) == "image"
+
+
+@pytest.mark.parametrize(("dataset", "noun"), [("abide", "window"), ("gaussians", "vector"), ("camelyon17", "image")])
+def test_a_dataset_knows_what_its_samples_are(dataset: str, noun: str) -> None:
+    assert registry.get("dataset", dataset).sample_noun == noun  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("dataset", "kind"),
     [

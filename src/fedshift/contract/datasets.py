@@ -58,12 +58,14 @@ class _Backwards(Iterator[Any]):
 
 
 def says_where_it_is_from(cls: Kind) -> None:
-    """Check the card, the classes, and the noun of its sites."""
+    """Check the card, the classes, and the nouns of its sites and samples."""
     dataset = made(cls)
     card = dataset.card()
     require(all((card.title, card.source, card.licence)), "its card needs title, source and licence")
     require(len(dataset.classes) >= 2, "it needs two classes at least")
     require(dataset.site_kind in get_args(SiteKind), f"site_kind is one of {', '.join(get_args(SiteKind))}")
+    plain = dataset.sample_noun.isalpha() and dataset.sample_noun.islower()
+    require(plain, "sample_noun is one word in small letters, such as image")
 
 
 def miniature_is_read(cls: Kind) -> None:

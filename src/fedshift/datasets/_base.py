@@ -109,6 +109,8 @@ class Dataset(Plugin):
     """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
     site_kind: ClassVar[SiteKind] = "hospital"
     """What a site of the dataset is, for the words of pages. A study may say otherwise of single sites."""
+    sample_noun: ClassVar[str] = "image"
+    """What one sample of the dataset is, in the singular, for the words of pages."""
     padded: ClassVar[bool] = False
     """True if black is added to images that are not square, instead of cutting out their centre."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")

@@ -62,6 +62,7 @@ class Abide(Dataset):
     miniature_fields = frozenset({"subjects"})
     reading_fields = frozenset({"window", "clip", "standardise"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
+    sample_noun = "window"
     classes: tuple[str, ...] = Field(
         ("control", "autism"), min_length=2, max_length=2, description="names of the labels 0 and 1"
     )

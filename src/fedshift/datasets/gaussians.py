@@ -37,6 +37,7 @@ class Gaussians(Dataset):
     """
 
     site_kind = "client"
+    sample_noun = "vector"
     later_fields: ClassVar[frozenset[str]] = frozenset({"signs"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     classes: tuple[str, ...] = Field(

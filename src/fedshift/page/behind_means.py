@@ -16,6 +16,7 @@ from ..analysis.findings import Findings
 from ..analysis.operating_point import DRIFTS, Points, positive_class
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, NAN, Table, Value, inner, listed, spread
+from ..core.spelling import plural
 from ..metrics import Metric
 from ..study.declaration import Study
 from .html import Light
@@ -128,9 +129,9 @@ def _chosen(study: Study) -> str:
 NOT_STATED = "not stated"
 """The name of the group of images without a value in the column."""
 MEANING = (
-    "Exploratory. The test images of all sites of a role are taken together and divided by a column of their table, so "
-    "that groups may also differ because their sites do. Each interval is about one group alone. Of many groups, some "
-    "look better or worse by chance."
+    "Exploratory. The test {samples} of all sites of a role are taken together and divided by a column of their "
+    "table, so that groups may also differ because their sites do. Each interval is about one group alone. Of many "
+    "groups, some look better or worse by chance."
 )
 
 
@@ -158,8 +159,9 @@ def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
             row.append(text if value.known else DASH)
         cells.append(tuple(row))
     # where no patient is known, source images may be resampled in the place of images
-    column_of_units = "Resampled" if unit == "images" else unit.capitalize()
-    header = ("Group", "Role", "Condition", "Images", column_of_units, *map(findings.name, keys))
+    samples = plural(results.plan.study.dataset.sample_noun)
+    column_of_units = "Resampled" if unit == samples else unit.capitalize()
+    header = ("Group", "Role", "Condition", samples.capitalize(), column_of_units, *map(findings.name, keys))
     trainings = [value.seeds for values in rows.values() for value in values.values()]
     over = resampled(max(trainings, default=1), unit)
     return Table(_subgroup_caption(results, column, unit, over), header, tuple(cells), 3)
@@ -168,10 +170,11 @@ def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
 def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) -> str:
     groups = [subgroups.groups(results.plan, data, results.samples(data))[column] for data in results.plan.data]
     most = max((group.nunique() for group in groups), default=0)
+    samples = plural(results.plan.study.dataset.sample_noun)
     largest = f"; the {subgroups.MOST} largest of {most} groups" if most > subgroups.MOST else ""
     return (
-        f"{heading(results.findings.headline)} of test images by {column}{largest}: mean ± standard deviation "
-        f"over seeds, with the 95% interval {over} in parentheses; none under {FEWEST} {unit}"
+        f"{heading(results.findings.headline)} of test {samples} by {column}{largest}: mean ± standard deviation over "
+        f"seeds, with the 95% interval {over} in parentheses; none under {FEWEST} {unit}"
     )
 
 

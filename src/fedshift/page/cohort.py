@@ -6,6 +6,7 @@ equal pixels after preparation, whatever their names.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ MOST_OF_IT = 0.9
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
 NEAR_WITHIN = "Images that look alike at one site, of different patients"
 TORN = "Pixel-identical images with different labels"
+TWO_LABELS = "with different labels"
+"""The end of TORN, which is the same whatever samples are."""
 MEAN_PATIENTS = "Patients with several images"
 PATIENT_NAMES = "Names of patients"
 DOMINANT = "Patients with an outlying part of the images of a site"
@@ -100,6 +103,7 @@ class Cohort:
     people: int
     few: list[str]
     unit: str = "patient"
+    sample: str = "image"
     partition_id: str = ""
     assigned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
@@ -114,6 +118,32 @@ def in_units(title: str, unit: str) -> str:
     """Return the title of a check in the noun of a study: of lesions, for example, in the place of patients."""
     units = plural(unit)
     return title.replace("Patients", units.capitalize()).replace("patients", units)
+
+
+def in_samples(text: str, sample: str) -> str:
+    """Return a text about images in the noun of a dataset: about windows of a signal, for example."""
+    for noun, other in (("image", sample), ("images", plural(sample))):
+        text = re.sub(rf"\b{noun}\b", other, text)
+        text = re.sub(rf"\b{noun.capitalize()}\b", other.capitalize(), text)
+    return text
+
+
+def _in_samples(cohort: Cohort, sample: str) -> Cohort:
+    """Return a cohort whose texts are in the noun of its dataset."""
+    table = cohort.table
+    header = tuple(in_samples(name, sample) for name in table.header)
+    checks = [
+        replace(check, what=in_samples(check.what, sample), detail=in_samples(check.detail, sample))
+        for check in cohort.checks
+    ]
+    return replace(
+        cohort,
+        table=replace(table, caption=in_samples(table.caption, sample), header=header),
+        checks=checks,
+        caveats=[in_samples(text, sample) for text in cohort.caveats],
+        few=[in_samples(text, sample) for text in cohort.few],
+        sample=sample,
+    )
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
@@ -151,6 +181,7 @@ def cohorts(results: StudyResults) -> list[Cohort]:
         assigned_to = rows[["sample", "site", "role", "split"]]
         if {"nsd"} & {*results.plan.study.metrics, results.plan.study.headline}:
             cohort.checks.append(_tolerance(results.plan.study.task, rows))
+        cohort = _in_samples(cohort, dataset.sample_noun)
         made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
     return made
 

@@ -11,7 +11,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import Value, listed
 from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
 from ..core.spelling import plural
-from .cohort import TORN, Check
+from .cohort import TWO_LABELS, Check
 from .html import Light
 from .phrases import Nouns, counted, joined, points
 from .verdict_texts import SITES, Told, magnitude, next_step
@@ -151,7 +151,7 @@ def lights(
     stuck : what is said of trainings that answer with one class; empty if none does
     thresholds : whether threshold and probabilities hold outside, where that is known
     """
-    torn = [check for check in checked if check.what == TORN and check.status == "PROBLEM"]
+    torn = [check for check in checked if check.what.endswith(TWO_LABELS) and check.status == "PROBLEM"]
     worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
     found = [f"{check.what}: {check.detail}" for check in checked if check.status == worst and worst != "ok"]
     wrong = [*(f"worse than guessing at {site}" for site in below), *(f"{c.what}: {c.detail}" for c in torn)]

@@ -29,7 +29,7 @@ LONGEST = 43
 HALF = 0.4
 """Half the height of the marks of a row, whose rows are 1 apart."""
 MODEL, CONTROL = "the trained model", "control"
-ADAPTED, MARGIN = "adapted with the {}'s own unlabelled images", "margin: largest loss accepted"
+ADAPTED, MARGIN = "adapted with the {place}'s own unlabelled {samples}", "margin: largest loss accepted"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def forest(
     adapted = findings.compared_inference(condition)
     labels = {MODEL: MODEL}
     if adapted and any(row.adapted.known for row in rows):
-        labels[ADAPTED] = f"{ADAPTED.format(nouns.place)} ({findings.name(adapted)})"
+        labels[ADAPTED] = f"{ADAPTED.format(place=nouns.place, samples=nouns.samples)} ({findings.name(adapted)})"
     if any(row.control.known for row in rows):
         labels[CONTROL] = f"{controls.about.sees} only, without a network"
     loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)

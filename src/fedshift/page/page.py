@@ -55,6 +55,7 @@ def context(report: StudyReport) -> dict[str, Any]:
         "oracle": registered.oracle(plan),
         "problems": report.problems,
         "about": _about(report),
+        "samples": report.nouns.samples,
         "answer": report.told,
         "first": first,
         "asked": [*registered.asked(results), *first.asked],
@@ -95,7 +96,7 @@ def _about(report: StudyReport) -> str:
         parts[0] += f" at scale {plan.scale}"
     if people:
         sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
-        parts.append(f"{people[0].images:,} {_origin(report.results)}")
+        parts.append(f"{people[0].images:,} {_origin(report)}")
         if report.nouns.known:
             parts.append(counted(people[0].people, report.nouns.unit))
         parts.append(report.nouns.counted(list(sites)))
@@ -103,11 +104,11 @@ def _about(report: StudyReport) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _origin(results: StudyResults) -> str:
-    """Return whether images are real or invented. Nobody checks the former: it is what the study says."""
-    if results.synthetic or any(card["source"] == DRAWN for card in results.cards):
-        return "invented images"
-    return "images given as real"
+def _origin(report: StudyReport) -> str:
+    """Return whether samples are real or invented. Nobody checks the former: it is what the study says."""
+    if report.results.synthetic or any(card["source"] == DRAWN for card in report.results.cards):
+        return f"invented {report.nouns.samples}"
+    return f"{report.nouns.samples} given as real"
 
 
 def _forests(report: StudyReport, first: Methods | Hospitals) -> list[str]:

@@ -185,6 +185,7 @@ class Nouns:
     known : whether the table says which images belong to one unit, such as a patient
     usual : what a site is where nothing else is said
     medical : whether the images are of patients
+    sample : what one sample of the dataset is, in the singular
     kinds, owners : what each site is, and the hospital that a scanner or department belongs to, as far as it is known
     """
 
@@ -192,6 +193,7 @@ class Nouns:
     known: bool = True
     usual: SiteKind = "hospital"
     medical: bool = True
+    sample: str = "image"
     kinds: Mapping[str, SiteKind] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
 
@@ -216,6 +218,7 @@ class Nouns:
             known=known,
             usual=usual,
             medical=of_dataset in ("hospital", "site"),
+            sample=study.dataset.sample_noun,
             kinds=kinds | {site: words.kind for site, words in declared.items()},
             owners={site: words.of for site, words in declared.items() if words.of},
         )
@@ -224,6 +227,11 @@ class Nouns:
     def units(self) -> str:
         """What intervals resample, in the plural."""
         return plural(self.unit)
+
+    @property
+    def samples(self) -> str:
+        """What samples of the dataset are, in the plural."""
+        return plural(self.sample)
 
     @property
     def place(self) -> str:

@@ -28,9 +28,9 @@ _WORDS = {
     Outcome.TRAININGS_DISAGREE: "Depends on the training",
     Outcome.SITES_DISAGREE: "Depends on the site",
     Outcome.FEW_TRAININGS: "Too few trainings to tell",
-    Outcome.FEW_PATIENTS: "Too few images to tell",
+    Outcome.FEW_PATIENTS: "Too few {units} to tell",
 }
-"""What the first screen says of the primary comparison that a study declares."""
+"""What the first screen says of the primary comparison that a study declares; `units` are what intervals resample."""
 SAID = 2
 """Groups of conditions, or declared comparisons, that the first sentences name. The picture and the tables have all."""
 _METHOD, _CONTROL = "a federated method", "a control: pooled data, or each client alone"
@@ -74,7 +74,8 @@ class Methods:
         """The primary comparison or, where none is declared, whether one condition is the best."""
         if declared := contrasts.declared(self.findings):
             told = [
-                (_WORDS[one.outcome], comparison_section.pair(self.findings, one, self.nouns.units)) for one in declared
+                (self._word(one.outcome), comparison_section.pair(self.findings, one, self.nouns.units))
+                for one in declared
             ]
         else:
             told = [self._best(group) for group in self.groups]
@@ -102,8 +103,11 @@ class Methods:
         if alike == [first]:
             return "One is best", f"{lead}, surely better than the others."
         if found is not None and found.outcome in TOO_FEW:
-            return _WORDS[found.outcome], f"{lead}; nobody can tell whether it is better than the others."
+            return self._word(found.outcome), f"{lead}; nobody can tell whether it is better than the others."
         return "No single best", f"{lead}; {len(alike)} of {len(group)} conditions may be the best."
+
+    def _word(self, outcome: Outcome) -> str:
+        return _WORDS[outcome].format(units=self.nouns.units)
 
     def _whom(self) -> str:
         """Return how many conditions were compared, where, and over how many trainings."""
@@ -145,7 +149,9 @@ class Methods:
     def in_words(self) -> list[str]:
         """What was compared, what came out, and what may be concluded."""
         clients = "" if self.nouns.known else "No patients are known, and it says nothing about any hospital."
-        invented = "The images are invented and show nothing about any data." if self.report.results.synthetic else ""
+        invented = ""
+        if self.report.results.synthetic:
+            invented = f"The {self.nouns.samples} are invented and show nothing about any data."
         last = "The order holds for these data, networks and trainings, and says nothing about the use for patients."
         return [f"Compared are {self.screen.whom}.", self.screen.sentence, joined(invented, last, clients)]
 
@@ -267,7 +273,7 @@ class Hospitals:
         if report.few:
             return f"First it takes {EVENTS} test {report.unit} of each class at every site."
         if any(cohort.doubted or not cohort.patients for cohort in report.people):
-            return "First the table must say which images are of one patient."
+            return f"First the table must say which {report.nouns.samples} are of one patient."
         return ""
 
     @property

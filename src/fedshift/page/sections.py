@@ -302,7 +302,7 @@ def _subgroups(report: StudyReport) -> Section | None:
     columns = report.plan.study.subgroups
     if not columns:
         return None
-    blocks: list[Block] = [behind_means.MEANING]
+    blocks: list[Block] = [behind_means.MEANING.format(samples=report.nouns.samples)]
     for column in columns:
         blocks += [Heading(f"By {column}"), plain(behind_means.subgroup_table(report.results, column, report.unit))]
     return Section("subgroups", "Subgroups", blocks, short="Subgroups")

@@ -92,7 +92,7 @@ TEXTS = {
         "Cannot tell",
         "plain",
         "At {where} all test samples are of one class, so that the scores there and elsewhere differ in kind.",
-        "At the {places} that trained it, {home_is}; outside, all images of a {place} are of one class, and a score "
+        "At the {places} that trained it, {home_is}; outside, all {samples} of a {place} are of one class, and a score "
         "there means something else.",
         "you may not compare the scores at home with those outside, and conclude nothing.",
         "cannot tell: {metric} compares classes, and at {everywhere} all test samples are of one class, or it is not "
@@ -196,8 +196,8 @@ TEXTS = {
     "HOME_UNTESTED": Text(
         "Nothing to compare with",
         "plain",
-        "The {places} that trained keep no test images.",
-        "The {places} that trained it kept no images for a test, so that there is nothing to compare with.",
+        "The {places} that trained keep no test {samples}.",
+        "The {places} that trained it kept no {samples} for a test, so that there is nothing to compare with.",
         "you may read the scores outside as they are, but not conclude that anything was lost.",
         "cannot tell: there are no test samples at home to compare with.",
     ),
@@ -331,6 +331,7 @@ class Told:
             "other": nouns.other,
             "others": plural(nouns.other),
             "units": nouns.units,
+            "samples": nouns.samples,
             "use": ", or about its use for patients" if nouns.medical else "",
         }
         if judged.worst:

@@ -154,7 +154,7 @@ def distinct(findings: Findings) -> dict[str, Condition]:
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 4
 """Sites outside that are named. More are only counted."""
-INVENTED = "The images are invented and show nothing about any {other}; if they were real, "
+INVENTED = "The {samples} are invented and show nothing about any {other}; if they were real, "
 BEATEN = (
     "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
     "classifier without a network works better."
@@ -257,7 +257,7 @@ def how_to_read(
     if adapted:
         yield (
             "Diamonds",
-            f"The same model, adapted to the images of that {nouns.place} without knowing any "
+            f"The same model, adapted to the {nouns.samples} of that {nouns.place} without knowing any "
             f"{'diagnosis' if nouns.medical else 'label'}.",
         )
     if control:

@@ -52,11 +52,11 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
     # A column of the user's table may have the name of one that the partition adds.
     further = samples[["sample", *samples.columns.difference(cohort.assigned.columns, sort=False)]]
     rows = cohort.assigned.merge(further, on="sample", how="left")
-    way = _flow(run.partition, samples, rows, cards[run.data.id], cohort.unit)
+    way = _flow(run.partition, samples, rows, cards[run.data.id], cohort)
     # Classes of masks are those of pixels: images have none.
     classes = run.data.dataset.classes if run.data.task.has_probabilities else ()
     table = _with_events(cohort, rows, classes)
-    columns = _further(rows)
+    columns = _further(rows, plural(cohort.sample))
     if number:
         # a screen reader tells tables apart by their names
         table = _named(table, cohort)
@@ -69,7 +69,9 @@ def _named(table: PageTable, cohort: Cohort) -> PageTable:
     return replace(table, caption=f"{table.caption} ({cohort.title} held out)")
 
 
-def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any], unit: str) -> Flow:
+def _flow(
+    partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any], cohort: Cohort
+) -> Flow:
     """Return the way of images into the splits. Only reasons that follow from the records are named."""
     unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
@@ -77,13 +79,13 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
     reasons = {
         "could not be read": unreadable,
         "of sites that take no part": int((~used).sum()),
-        _left_out_by(partition): int(used.sum()),
+        _left_out_by(partition, plural(cohort.sample)): int(used.sum()),
     }
     sides = [
         FlowSide(
             title,
             len(part),
-            _people(part, unit),
+            _people(part, cohort.unit),
             [
                 (site, [int((part.loc[part["site"] == site, "split"] == split).sum()) for split in splits])
                 for site in sites
@@ -99,14 +101,14 @@ def _flow(partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card:
         if sites
     ]
     left_out = [f"{images:,} {words}" for words, images in reasons.items() if images]
-    return Flow(len(samples) + unreadable, _people(samples, unit), left_out, sides)
+    return Flow(len(samples) + unreadable, _people(samples, cohort.unit), left_out, sides, cohort.sample)
 
 
-def _left_out_by(partition: Partition) -> str:
-    """Return the settings that leave out images of sites that take part."""
+def _left_out_by(partition: Partition, samples: str) -> str:
+    """Return the settings that leave out images, or what samples are, of sites that take part."""
     settings = {
         "the cut to the smallest site": partition.truncate,
-        "the limit of images": partition.limit.train is not None or partition.limit.val is not None,
+        f"the limit of {samples}": partition.limit.train is not None or partition.limit.val is not None,
         "parts of a cut that no client has": partition.cut is not None and partition.cut.clients < partition.cut.parts,
     }
     by = [words for words, there in settings.items() if there]
@@ -123,7 +125,7 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
     """Return the table of a cohort with the patients, of each class if images have one, below the images of a split."""
     table = plain(cohort.table)
     unit = cohort.unit if cohort.patients else ""
-    units = plural(unit or "image")
+    units = plural(unit or cohort.sample)
     filled = []
     for cells in table.rows:
         site, role = cells[0].text, cells[1].text
@@ -156,7 +158,7 @@ def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
     return ": ".join(filter(None, [people, ", ".join(texts)]))
 
 
-def _further(rows: pd.DataFrame) -> PageTable | None:
+def _further(rows: pd.DataFrame, samples: str) -> PageTable | None:
     """Return the values of further columns of the table of images at each site; None where it has no such column."""
     usual = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
     names = [str(name) for name in rows.columns if name not in usual and rows[name].notna().any()]
@@ -167,7 +169,7 @@ def _further(rows: pd.DataFrame) -> PageTable | None:
         for site, part in rows[rows["role"] == role].groupby("site", sort=False):
             shown = (PageCell(_values(part[name])) for name in names[:COLUMNS])
             cells.append([PageCell(str(site)), PageCell(role), *shown])
-    caption = "Further columns of the table of images, by images of each site"
+    caption = f"Further columns of the table of {samples}, by {samples} of each site"
     if len(names) > COLUMNS:
         caption += f"; {len(names) - COLUMNS} more columns are left out"
     return PageTable(caption, ("Site", "Role", *names[:COLUMNS]), cells, 2 + len(names))
@@ -223,30 +225,35 @@ class FlowSide:
 
 @dataclass(frozen=True)
 class Flow:
-    """Images and patients of the table (empty where they are unknown), what is left out of it, and where others go."""
+    """Images and patients of the table (empty where they are unknown), what is left out of it, and where others go.
+
+    `sample` is what the dataset calls an image.
+    """
 
     images: int
     people: str
     left_out: list[str]
     sides: list[FlowSide]
+    sample: str = "image"
 
 
 def flow_in_words(flow: Flow) -> str:
     """Return the diagram in words, for readers who cannot see it."""
-    parts = [f"Flow of images. Table: {', '.join(_totals(flow))}."]
+    parts = [f"Flow of {plural(flow.sample)}. Table: {', '.join(_totals(flow, flow.sample))}."]
     parts.append(f"Left out: {', '.join(flow.left_out) or 'none'}.")
     for side in flow.sides:
         sites = "; ".join(
             f"{site} {', '.join(f'{split} {n:,}' for split, n in zip(side.splits, counts, strict=True))}"
             for site, counts in side.sites
         )
-        parts.append(f"{side.title}: {', '.join(_totals(side))} ({sites}).")
+        parts.append(f"{side.title}: {', '.join(_totals(side, flow.sample))} ({sites}).")
     return " ".join(parts)
 
 
 def flow_svg(name: str, flow: Flow) -> str:
     """Return the diagram; `name` makes its ids unique."""
-    body = list(_box(0, 0, WIDTH, ["Table of images", ", ".join(_totals(flow))]))
+    samples = plural(flow.sample)
+    body = list(_box(0, 0, WIDTH, [f"Table of {samples}", ", ".join(_totals(flow, flow.sample))]))
     top = 2 * _LINE + _PAD
     lines = ["Left out", *(short(text, 46) for text in flow.left_out or ["none"])]
     x, bottom = _INSIDE / 2 - 20, top + len(lines) * _LINE + 4 * _PAD
@@ -258,16 +265,16 @@ def flow_svg(name: str, flow: Flow) -> str:
     x = 0.0
     for n, side in enumerate(flow.sides):
         width = (_INSIDE, WIDTH - _INSIDE - _GAP)[n] if len(flow.sides) > 1 else WIDTH
-        heads = [side.title, *_totals(side), f"{' / '.join(side.splits)} images"]
+        heads = [side.title, *_totals(side, flow.sample), f"{' / '.join(side.splits)} {samples}"]
         body += _box(x, top, width, heads, side.lines)
         heights.append((len(heads) + len(side.lines)) * _LINE + _PAD)
         x += width + _GAP
     return frame(name, flow_in_words(flow), (WIDTH, top + max(heights, default=0.0) + 2), "\n".join(body))
 
 
-def _totals(part: Flow | FlowSide) -> list[str]:
-    """Return the numbers of images and of patients, where these are known."""
-    return [*filter(None, (counted(part.images, "image"), part.people))]
+def _totals(part: Flow | FlowSide, sample: str) -> list[str]:
+    """Return the numbers of images, or what samples are, and of patients, where these are known."""
+    return [*filter(None, (counted(part.images, sample), part.people))]
 
 
 def _box(

@@ -230,7 +230,7 @@ class Study(Frozen):
 
     def resampled(self, known: bool) -> str:
         """Return what intervals resample, in the singular: patient, `slide or block`, or image if none is `known`."""
-        *first, last = self.unit or ("patient" if known else "image",)
+        *first, last = self.unit or ("patient" if known else self.dataset.sample_noun,)
         return " or ".join(filter(None, (", ".join(first), last)))
 
     @property
