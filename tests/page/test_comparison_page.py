@@ -218,6 +218,8 @@ def test_sites_of_opposite_sign_do_not_hold_up(tmp_path: Path, monkeypatch: pyte
     lead = answer(found).lead
     assert lead.startswith("FedAvg, aggregated BN: cannot tell from the mean: it loses 17.0 points at y (95% interval ")
     assert "and gains 15.0 points at x (95% interval " in lead
+    ends = re.search(r"gains 15.0 points at x \(95% interval ([\d.]+) to ([\d.]+) ", lead)
+    assert ends is not None and float(ends[1]) < 15 < float(ends[2]), "a gain has the interval of a gain"
     assert "The mean loss of 1.0 point says nothing of either." in lead
     assert "holds up" not in lead
 

@@ -38,8 +38,17 @@ from fedshift.page.headline_tables import sites_on_page
 from fedshift.page.history import still_rises
 from fedshift.page.phrases import HOSPITALS
 from fedshift.page.study_report import StudyReport
-from fedshift.page.verdict_texts import STEPS, Told, next_step
+from fedshift.page.verdict_texts import TEXTS, Told, next_step
 from fedshift.page.verdict_words import beaten, shortcut
+
+
+class Vectors(fake_study.Fake):
+    """A dataset whose samples are no images."""
+
+    name = "vectors"
+    sample_noun = "window"
+    shape = (192,)
+
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}
 
@@ -163,8 +172,9 @@ def test_what_would_settle_it(std: float, patients: float, words: str, tmp_path:
     assert words in said.settle
     seen = 100 * 1.96 * math.hypot(std, patients)
     assert said.settle.endswith(f"A loss under {seen:.1f} points could not have been seen.")
-    first = "First correct the data."
-    assert screen(found, found.conditions[0], wide(std, patients), HOSPITALS, first).settle == first
+    first = "first correct the data."
+    said = screen(found, found.conditions[0], wide(std, patients), HOSPITALS, first)
+    assert (said.settle, said.step) == ("", first)
 
 
 def test_where_few_trainings_alone_leave_it_open_no_smaller_number_is_named(tmp_path: Path) -> None:
@@ -418,8 +428,13 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
         said = screen(found.findings, condition, judged, HOSPITALS, beaten=outside)
         assert (said.word, said.tone) == ("A simple classifier is better", "plain")
         assert said.sentence == f"{outside} From home to outside the network {words}."
+        assert said.step.endswith("until the network is better, the classifier is the better choice here.")
+    assert screen(found.findings, condition, judged, HOSPITALS, beaten=outside, late=True).step == (
+        "`training: { rounds: 8 }`"
+    )
     first = page.first_screen(StudyReport(found))
     assert first.screen.word == said.word
+    assert first.in_words[1].startswith("A simple classifier without a network did better; from home to outside")
     assert "you may not conclude that a network is of use" in first.in_words[-1]
 
 
@@ -448,25 +463,29 @@ def test_validation_that_still_rises(curve: np.ndarray, rises: bool) -> None:
 
 
 def steps(found: StudyResults, reason: Reason, late: bool = False, **changes: Any) -> str:
-    """The line of YAML for an answer that is open for a reason."""
+    """What to do next where the answer is open for a reason; at a site that fails, that is centre1."""
     condition = found.findings.conditions[0]
     home = changes.pop("home", Value(mean=0.9, patients=30))
-    return next_step(found.findings, condition, Verdict(Word.CANNOT_TELL, home, Value(), reason), late)
+    loss = Value(mean=0.1, low=0.08, high=0.12)
+    open_ = Verdict(Word.CANNOT_TELL, home, loss, reason, sites={"centre1": loss}, worst=("centre1",))
+    return next_step(Told(found.findings, condition, open_), late)
 
 
 def test_an_open_answer_names_the_setting_that_may_settle_it(tmp_path: Path) -> None:
     """The study has 30 patients a site, two of them inside, and trains for 4 rounds with 3 seeds."""
     found = loaded(tmp_path, 0.9, 0.8)
-    assert steps(found, Reason.TOO_WIDE) == "partition: { split: { folds: 5 } }"
+    assert steps(found, Reason.TOO_WIDE) == "`partition: { split: { folds: 5 } }`"
     many = Value(mean=0.9, patients=1000)
-    assert steps(found, Reason.TOO_WIDE, home=many) == "", "folds test no more patients outside"
-    assert steps(found, Reason.HOME_FAILS) == "", "it has converged, and its classes are equal"
-    assert steps(found, Reason.HOME_FAILS, late=True) == "training: { rounds: 8 }"
-    assert steps(found, Reason.NO_EXTERNAL_SITE) == "", "of two hospitals none can be kept out"
-    assert steps(found, Reason.HOME_UNTESTED) == "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"
-    assert steps(found, Reason.BELOW_CHANCE) == ""
+    no_folds = steps(found, Reason.TOO_WIDE, home=many)
+    assert no_folds == "more patients; until then, neither rely on it nor reject it.", "folds test none outside"
+    no_setting = steps(found, Reason.HOME_FAILS)
+    assert no_setting.startswith("check labels, learning rate and rounds"), "it has converged, with equal classes"
+    assert steps(found, Reason.HOME_FAILS, late=True) == "`training: { rounds: 8 }`"
+    no_third = steps(found, Reason.NO_EXTERNAL_SITE)
+    assert no_third == "test it in a hospital that took no part.", "of two hospitals none can be kept out"
+    assert steps(found, Reason.HOME_UNTESTED) == "`partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }`"
     one = loaded(tmp_path / "one", 0.9, 0.8, seeds=[0])
-    assert steps(one, Reason.TOO_WIDE) == "seeds: [0, 1, 2]"
+    assert steps(one, Reason.TOO_WIDE) == "`seeds: [0, 1, 2]`"
 
 
 @pytest.mark.parametrize("reason", [*Reason])
@@ -474,9 +493,90 @@ def test_a_named_setting_is_one_of_a_study(reason: Reason, tmp_path: Path) -> No
     """What the page advises can be read: the study with it is a study."""
     inside = {"internal": ["centre0", "centre2", "centre3"], "external": []}
     found = loaded(tmp_path, 0.9, 0.8, seeds=[0], partition=inside)
-    line = steps(found, reason, late=True)
-    changes = yaml.safe_load(line) if line else {}
+    step = steps(found, reason, late=True)
+    assert step.startswith("`") == bool(TEXTS[reason.name].steps)
+    changes = yaml.safe_load(step.strip("`")) if step.startswith("`") else {}
     if "partition" in changes:
         changes["partition"] = inside | changes["partition"]
     assert fake_study.study(**changes)
-    assert bool(line) == (reason in STEPS)
+
+
+@pytest.mark.parametrize("row", [*TEXTS.values()], ids=[*TEXTS])
+def test_every_verdict_ends_in_one_sentence_of_what_to_do(row: Any) -> None:
+    """It follows "Next:", so that it begins small, and it is one."""
+    assert row.then[0].islower() or row.then[0] == "{"
+    assert row.then.endswith(".") and row.then.count(". ") == 0
+
+
+def test_what_holds_up_is_to_be_tested_elsewhere(tmp_path: Path) -> None:
+    """`fedshift apply` reads images: a network of vectors is not sent there."""
+    said = judged(loaded(tmp_path / "images", 0.9, 0.9))
+    assert said.word == "Holds up"
+    elsewhere = "before it is used in another hospital, test it there"
+    assert said.step == f"{elsewhere} on labelled images, with `fedshift apply`."
+    vectors = loaded(tmp_path / "vectors", 0.9, 0.9, dataset=Vectors())
+    assert judged(vectors).step == f"{elsewhere}."
+    text = page.write(loaded(tmp_path / "page", 0.9, 0.9)).read_text(encoding="utf-8")
+    assert "<b>Next:</b> before it is used" in text and "<code>fedshift apply</code>" in text
+
+
+@pytest.mark.parametrize("adapted", [0.8, 0.6, 0.5], ids=["gains", "gains nothing", "loses"])
+def test_after_a_loss_an_adaptation_is_named_only_where_it_surely_gains(tmp_path: Path, adapted: float) -> None:
+    """60 % right outside, and with TsmoBN so many."""
+    said = judged(loaded(tmp_path, 0.9, 0.6, adapted))
+    assert said.word == "Loses"
+    if adapted > 0.6:
+        assert said.step == (
+            "adapted with TsmoBN, it did 20.0 points better outside: see whether it does in other hospitals."
+        )
+    else:
+        assert said.step == "train with such a hospital as well, and test in another one."
+
+
+def test_faults_of_the_data_come_before_any_other_step(tmp_path: Path) -> None:
+    """A patient of centre0 is at centre1, too."""
+
+    def shared(table: pd.DataFrame) -> pd.DataFrame:
+        first = (table["site"] == "centre1") & (table["patient"] == "centre1/0")
+        return table.assign(patient=table["patient"].mask(first, "centre0/0"))
+
+    for outside in (0.9, 0.6):
+        said = page.first_screen(StudyReport(loaded(tmp_path / str(outside), 0.9, outside, change=shared))).screen
+        assert said.word in ("Holds up", "Loses")
+        assert said.step == "first correct the data: see the problems above."
+
+
+def test_more_patients_are_asked_for_only_where_they_would_settle_it(tmp_path: Path) -> None:
+    """Six patients a site at home are few; that hospitals differ is sure all the same, and what is open is not."""
+
+    def differ(run: object, inference: str, site: str, role: str) -> float:
+        return 0.8 if role == "internal" else 0.6 if site == "centre1" else 0.9
+
+    said = page.first_screen(StudyReport(results_of(tmp_path / "differ", differ, **ONE))).screen
+    assert said.word == "Depends on the hospital"
+    assert said.step == "look at what differs between these hospitals, such as the device or who is tested there."
+
+    def by_training(run: Any, inference: str, site: str, role: str) -> float:
+        return 0.9 if role == "internal" else (0.9, 0.7, 0.9)[run.seed]
+
+    said = page.first_screen(StudyReport(results_of(tmp_path / "open", by_training, **ONE))).screen
+    assert said.word == "Cannot tell"
+    assert said.step == "first test 10 patients of each class at every site."
+
+
+def test_three_claims_are_shown_and_the_further_ones_are_counted_by_kind(tmp_path: Path) -> None:
+    """Four hypotheses and a declared comparison: this one, and two of the four."""
+    sides: dict[str, Any] = {"condition": {"bn": "local"}, "against": {"bn": "aggregated"}}
+    claims = [{"claim": f"Claim {k}.", "margin": 0.01, **sides} for k in range(4)]
+    both: dict[str, Any] = {"runs": [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}], "hypotheses": claims}
+    report = StudyReport(loaded(tmp_path / "both", 0.9, 0.8, primary=sides, **both))
+    first = page.first_screen(report)
+    comparison, hypotheses = page._asked(report, first)
+    assert [claim.answer for claim in comparison.claims] == ["primary"]
+    assert [claim.claim for claim in hypotheses.claims] == ["Claim 0.", "Claim 1."]
+    assert (comparison.further, hypotheses.further) == ("", "2 further hypotheses")
+    text = page.write(report.results).read_text(encoding="utf-8")
+    assert '<a href="#hypotheses">2 further hypotheses</a>' in text
+    alone = StudyReport(loaded(tmp_path / "alone", 0.9, 0.8, **both))
+    (hypotheses,) = page._asked(alone, page.first_screen(alone))
+    assert (len(hypotheses.claims), hypotheses.further) == (3, "1 further hypothesis")

@@ -24,7 +24,7 @@ from fedshift.data.partition import Partition
 from fedshift.data.prepared import read_samples
 from fedshift.io.tables import write_table
 from fedshift.jobs.prepare import seen
-from fedshift.page import care, cohort, page, threshold_and_probabilities
+from fedshift.page import care, cohort, page, threshold_and_probabilities, verdict_words
 from fedshift.page.answer import answer
 from fedshift.page.cohort import Check, Cohort
 from fedshift.page.first_screen import lights, screen
@@ -339,7 +339,7 @@ def test_an_external_site_of_one_class_cannot_be_compared(tmp_path: Path) -> Non
     assert said.sentence.startswith("At centre1 and ") and "of one class" in said.sentence
     shown = Outline(page.write(study_results.load(plan, paths)).read_text("utf-8")).text
     assert "No run of this study has been scored" not in shown
-    assert "First it takes 10 test patients of each class at every site." in shown
+    assert "Next: first test 10 patients of each class at every site." in shown
     assert "At internal sites TsmoBN adds" in told.lead or "At internal sites" not in told.lead
 
 
@@ -380,6 +380,19 @@ def test_what_is_scored_in_part_is_not_called_unscored(without: dict[str, str], 
     said = screen(findings, findings.conditions[0], judged, HOSPITALS)
     assert said.word == "No result yet"
     assert said.sentence.startswith(words)
+    assert said.step == "finish the runs: What is missing has the command."
+    text = Outline(page.write(study_results.load(plan, paths)).read_text("utf-8")).text
+    assert "What is missing" in text and "To resume the rest" in text
+
+
+def test_a_result_that_is_half_there_is_not_blamed_on_few_patients(tmp_path: Path) -> None:
+    plan, paths = summarised(tmp_path, figures=[], without={"bn": "local"})
+    findings = study_results.load(plan, paths).findings
+    judged = Verdict(Word.CANNOT_TELL, Value(mean=0.9), Value(), Reason.NOT_SCORED)
+    about = findings, findings.conditions[0], judged, HOSPITALS
+    _, came_out, concluded = verdict_words.three_sentences(*about, faulty=False, synthetic=False)
+    assert came_out.endswith("runs or predictions are missing, and nothing can be compared yet.")
+    assert concluded == "So you may conclude nothing before the study is complete."
 
 
 def test_too_few_rounds_under_a_falling_rate_are_said(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ class Screen:
     word, tone : the verdict, and whether it is good, bad or plain
     sentence : what it means, with three numbers at most and without names of methods
     whom : the condition, and the sites that the verdict holds for
-    settle : what would decide it: how many more patients or trainings, or what must come first; may be empty
+    settle : what would decide it: how many more patients or trainings; may be empty
     size : an established loss against the margin, in words; else empty
-    step : a line of YAML that may settle what is open; else empty
+    step : what to do next, with a line of YAML or a command in backticks
     """
 
     word: str
@@ -55,21 +55,17 @@ def screen(
     led: str = "",
     late: bool = False,
 ) -> Screen:
-    """Return the verdict on a condition. `first` is what to do before more patients or trainings could settle it.
+    """Return the verdict on a condition. `first` is what to do before anything else.
 
-    `beaten` says that the control without a network is better: a network that holds up is then not shown as good. `led`
-    names the condition, and `late` says that trainings may not have converged.
+    `beaten` says that the control without a network is better. `led` names the condition, and `late` says that
+    trainings may not have converged.
     """
-    told = Told(findings, condition, judged, nouns)
+    told = Told(findings, condition, judged, nouns, beaten)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
-    if beaten and judged.word is Word.HOLDS:
-        most = judged.loss.high
-        loss = f"loses at most {points(most, findings)}" if most > 0 else "surely loses nothing"
-        word, tone = "A simple classifier is better", "plain"
-        sentence = f"{beaten} From home to outside the network {loss}."
-    settle = first or _settle(findings, judged, nouns.units) if judged.word is Word.CANNOT_TELL else ""
+    open_ = judged.word is Word.CANNOT_TELL and not first
+    settle = _settle(findings, judged, nouns.units) if open_ else ""
     whom = ". ".join(filter(None, (led, _whom(findings, condition, judged, nouns))))
-    step = "" if first else next_step(findings, condition, judged, late)
+    step = first or next_step(told, late)
     return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)
 
 

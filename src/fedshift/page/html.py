@@ -6,6 +6,7 @@ Each page is one file that loads nothing, and all text in it is escaped.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -251,6 +252,13 @@ def linked(text: str) -> str:
     return Markup(urlize(text, rel="noreferrer"))
 
 
+def coded(text: str) -> str:
+    """Return a text in which what stands in backticks, such as a line of YAML or a command, is marked as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
 def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Block]:
     """Return the tables that a section shows, and a secondary fold with those of further conditions."""
     folds = []
@@ -274,6 +282,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals["counted"] = counted
+    environment.filters["coded"] = coded
     environment.filters["kind"] = lambda block: type(block).__name__
     return environment
 

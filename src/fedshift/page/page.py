@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..analysis.study_results import StudyResults, load
@@ -16,13 +17,15 @@ from .downloads import downloads
 from .first_screen import lights
 from .forest import WIDTHS, Forest
 from .history import of_one_class
-from .html import Light, Lights, Tiles, render
+from .html import Claim, Light, Lights, Tiles, render
 from .phrases import counted, joined
 from .protocol import glossary
 from .screens import Hospitals, Methods
 from .sections import WITHOUT_ELSEWHERE, sections, sums_light, without_sums
 from .study_report import StudyReport
 
+MOST_ASKED = 3
+"""The most claims that the first screen shows."""
 DRAWN = "drawn by fedshift"
 """The source, on their cards, of datasets that are invented at every scale."""
 
@@ -58,7 +61,7 @@ def context(report: StudyReport) -> dict[str, Any]:
         "samples": report.nouns.samples,
         "answer": report.told,
         "first": first,
-        "asked": [*registered.asked(results), *first.asked],
+        "asked": [*_asked(report, first)],
         "lights": Lights(_lights(report)),
         "tiles": Tiles([*first.tiles]),
         "forests": _forests(report, first),
@@ -72,6 +75,35 @@ def context(report: StudyReport) -> dict[str, Any]:
 def first_screen(report: StudyReport) -> Methods | Hospitals:
     """Return the first screen of a page: of a study that compares methods, or of a study of hospitals."""
     return Methods.of(report) or Hospitals(report)
+
+
+class Asked(NamedTuple):
+    """What a study asked beforehand, of one kind.
+
+    Attributes
+    ----------
+    claims : those that the first screen shows
+    section : the section that has all of them
+    further : how many there are besides, in words; empty where all are shown
+    """
+
+    claims: list[Claim]
+    section: str
+    further: str
+
+
+def _asked(report: StudyReport, first: Methods | Hospitals) -> Iterator[Asked]:
+    """Yield the declared comparisons, then the registered hypotheses: MOST_ASKED of both together."""
+    room = MOST_ASKED
+    kinds = {
+        ("comparison", "further declared comparison"): first.asked,
+        ("hypotheses", "further hypothesis"): [*registered.asked(report.results)],
+    }
+    for (section, noun), claims in kinds.items():
+        left = len(claims) - room
+        if claims:
+            yield Asked([*claims[:room]], section, counted(left, noun) if left > 0 else "")
+        room = max(-left, 0)
 
 
 def _lights(report: StudyReport) -> list[Light]:

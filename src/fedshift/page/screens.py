@@ -11,6 +11,7 @@ from typing import Any
 from ..analysis import comparisons, contrasts
 from ..analysis.contrasts import TOO_FEW, Outcome, Rank, ranks
 from ..analysis.values import number
+from ..analysis.verdict import Reason
 from ..figures._canvas import COLOURS, legend, legend_height, short
 from . import comparison_section, verdict_words
 from .cohort import EVENTS
@@ -31,6 +32,14 @@ _WORDS = {
     Outcome.FEW_PATIENTS: "Too few {units} to tell",
 }
 """What the first screen says of the primary comparison that a study declares; `units` are what intervals resample."""
+UNSURE = (
+    Reason.NOT_COMPARABLE,
+    Reason.HOME_WITHOUT_INTERVAL,
+    Reason.HOME_IN_DOUBT,
+    Reason.WITHOUT_INTERVAL,
+    Reason.TOO_WIDE,
+)
+"""The open answers that other test patients could settle."""
 SAID = 2
 """Groups of conditions, or declared comparisons, that the first sentences name. The picture and the tables have all."""
 _METHOD, _CONTROL = "a federated method", "a control: pooled data, or each client alone"
@@ -83,7 +92,7 @@ class Methods:
         step, settle = "", "Other trainings, data or networks may rank them otherwise."
         fewest = comparisons.FEWEST_TRAININGS
         if min(rank.level.seeds for group in self.groups for rank in group) < fewest:
-            step = f"seeds: {list(range(fewest))}"
+            step = f"`seeds: {list(range(fewest))}`"
             settle = f"With fewer than {fewest} trainings of a condition, nothing is said of it as a method."
         sentence = joined(*(sentence for _, sentence in told[:SAID]))
         if len(told) > SAID:
@@ -266,14 +275,16 @@ class Hospitals:
         )
 
     def _to_do_first(self) -> str:
-        """Return what must be done before anybody can tell how many more patients would settle a question."""
+        """Return what must be done before anything else, or before anybody can tell what would settle a question."""
         report = self.report
         if report.problems:
-            return "First correct the data: see the problems above."
+            return "first correct the data: see the problems above."
+        if self.told.judged.reason not in UNSURE:
+            return ""
         if report.few:
-            return f"First it takes {EVENTS} test {report.unit} of each class at every site."
+            return f"first test {EVENTS} {report.unit} of each class at every site."
         if any(cohort.doubted or not cohort.patients for cohort in report.people):
-            return f"First the table must say which {report.nouns.samples} are of one patient."
+            return f"first say in the table which {report.nouns.samples} are of one patient."
         return ""
 
     @property
@@ -292,7 +303,7 @@ class Hospitals:
             report.nouns,
             bool(report.problems),
             report.results.synthetic,
-            bool(self.beaten),
+            self.beaten,
         )
 
     @property

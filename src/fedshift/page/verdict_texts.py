@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from ..analysis.comparisons import FEWEST_TRAININGS
 from ..analysis.conditions import Condition
+from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.values import inner, listed, number
-from ..analysis.verdict import Reason, Recovery, Verdict, Word, incomparable
+from ..analysis.verdict import Recovery, Verdict, Word, incomparable
 from ..core.spelling import plural
 from .phrases import HOSPITALS, Nouns, blind, change_interval, interval, level, over, points, signed, why_none
 
@@ -26,6 +27,8 @@ class Text(NamedTuple):
     word, tone : the word of the first screen, and whether it is good, bad or plain
     sentence : what it means, below the word
     came_out, concluded : what came out and what a reader may conclude, for a clinician, as the rest of a sentence
+    then : what to do next, after "Next:", where none of the `steps` would change anything
+    steps : the names in `_steps` of what may help, in the order of trial
     detail : the verdict as a sentence that follows the name of a condition
     """
 
@@ -34,6 +37,8 @@ class Text(NamedTuple):
     sentence: str
     came_out: str
     concluded: str
+    then: str
+    steps: tuple[str, ...] = ()
     detail: str = ""
 
 
@@ -44,6 +49,11 @@ _ALIKE = (
 )
 _HOLDS = "holds up at {outside}: the loss is {signed_loss} ({change}), {limit} throughout."
 _LOSES = "loses {loss} at {outside} ({change}){recovery}."
+_TEST_ELSEWHERE = "before it is used in another {other}, test it there{apply}."
+_ADD_ONE = "train with such a {place} as well, and test in another one."
+_MORE = "test more {units}: an interval takes {fewest} of each class at a {place}."
+_DIFFERS = "look at what differs between these {places}, such as the device or who is tested there."
+_FINISH = "finish the runs: What is missing has the command."
 _LESS_WELL = "you may conclude that it works less well in {these} than at home, but not"
 
 TEXTS = {
@@ -53,7 +63,8 @@ TEXTS = {
         "Outside it is at most {high} worse than at home; the margin is {margin}.",
         "Outside, {its} was at most {high} worse than at home, even allowing for chance.",
         _ALIKE,
-        _HOLDS,
+        _TEST_ELSEWHERE,
+        detail=_HOLDS,
     ),
     "HOLDS_WITH_A_LOSS": Text(
         "Holds up",
@@ -62,7 +73,8 @@ TEXTS = {
         "Outside, {its} was {loss} worse than at home, and at most {high}, even allowing for chance.",
         "you may expect it to work nearly as well in {these} as at home, with a small loss, but this says nothing "
         "about other {others}{use}.",
-        _HOLDS,
+        _TEST_ELSEWHERE,
+        detail=_HOLDS,
     ),
     "HOLDS_WITHOUT_LOSS": Text(
         "Holds up",
@@ -70,7 +82,20 @@ TEXTS = {
         "Outside it is surely no worse than at home.",
         "Outside, {its} was no worse than at home, even allowing for chance.",
         _ALIKE,
-        _HOLDS,
+        _TEST_ELSEWHERE,
+        detail=_HOLDS,
+    ),
+    "BEATEN": Text(
+        "A simple classifier is better",
+        "plain",
+        "{beaten} From home to outside the network {kept}.",
+        "A simple classifier without a network did better; from home to outside the network {kept}, even allowing for "
+        "chance.",
+        "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
+        "classifier without a network works better.",
+        "try more rounds or pretrained weights; until the network is better, the classifier is the better choice here.",
+        steps=("rounds",),
+        detail=_HOLDS,
     ),
     "LOSES": Text(
         "Loses",
@@ -78,7 +103,9 @@ TEXTS = {
         "Outside {it} is {loss} worse than at home (at least {least}){size}.{any_loss}{worst}",
         "Outside, {its} was {loss} worse than at home, and at least {low} of that are hardly chance.",
         f"{_LESS_WELL} how it would do in any other {{other}}.",
-        _LOSES,
+        _ADD_ONE,
+        steps=("adapt",),
+        detail=_LOSES,
     ),
     "LOSES_OPEN": Text(
         "Loses, how much is open",
@@ -86,7 +113,9 @@ TEXTS = {
         "Outside {it} is surely worse than at home, by {least} to {high}; the margin is {margin}.{worst}",
         "Outside, {its} was {loss} worse than at home; that something is lost is hardly chance, how much is open.",
         f"{_LESS_WELL} whether so much is lost that it matters, or how it would do in any other {{other}}.",
-        _LOSES,
+        _ADD_ONE,
+        steps=("adapt",),
+        detail=_LOSES,
     ),
     "NOT_COMPARABLE": Text(
         "Cannot tell",
@@ -95,8 +124,9 @@ TEXTS = {
         "At the {places} that trained it, {home_is}; outside, all {samples} of a {place} are of one class, and a score "
         "there means something else.",
         "you may not compare the scores at home with those outside, and conclude nothing.",
-        "cannot tell: {metric} compares classes, and at {everywhere} all test samples are of one class, or it is not "
-        "defined.",
+        "test {samples} of each class at {where}.",
+        detail="cannot tell: {metric} compares classes, and at {everywhere} all test samples are of one class, or it "
+        "is not defined.",
     ),
     "BELOW_CHANCE": Text(
         "Worse than guessing",
@@ -104,7 +134,8 @@ TEXTS = {
         "At {below} it does worse than a guess. Are the labels coded the other way round there?",
         "At {below} its answers point the wrong way, and a guess would do better.",
         "you may conclude nothing until somebody has checked how the labels are coded there.",
-        "cannot tell: it is worse than guessing at {below}. Are the labels coded the other way round there?",
+        "compare the labels of a few {samples} at {below} with where they come from.",
+        detail="cannot tell: it is worse than guessing at {below}. Are the labels coded the other way round there?",
     ),
     "HOME_FAILS": Text(
         "Does not work at home",
@@ -112,7 +143,9 @@ TEXTS = {
         "At home its {gate} is {gate_home}; {blind} has {guess}.{hint}",
         "Even at the {places} that trained it, its {gate} was {gate_home}, and {blind} would have reached {guess}.",
         "you may conclude that it is of no more use at home than {blind}, and need not ask how it does elsewhere.",
-        "cannot tell: it does not work at home, where {gate} is {gate_home} ({above}).",
+        "check labels, learning rate and rounds: it must work at home first.",
+        steps=("weights", "rounds"),
+        detail="cannot tell: it does not work at home, where {gate} is {gate_home} ({above}).",
     ),
     "HOME_IN_DOUBT": Text(
         "Not shown to work at home",
@@ -121,7 +154,9 @@ TEXTS = {
         "Even at the {places} that trained it, its {gate} was {gate_home}, which may be no better than the {guess} of "
         "{blind}.",
         "you may not conclude that it is of more use than {blind}, at home or elsewhere.",
-        "cannot tell: it is not shown to work at home, where {gate} is {gate_home} ({above}).{more}",
+        "show first that it works at home; until then, do not rely on it anywhere.",
+        steps=("weights", "rounds", "folds", "seeds"),
+        detail="cannot tell: it is not shown to work at home, where {gate} is {gate_home} ({above}).{more}",
     ),
     "WEAK_AT_HOME": Text(
         "Weak at home, and as weak outside",
@@ -130,7 +165,9 @@ TEXTS = {
         "Even at the {places} that trained it, its {gate} was {gate_home}, hardly above the {guess} of {blind}, and "
         "outside it was as weak.",
         "you may conclude that it travels, but not that it is of much use anywhere.",
-        "is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is "
+        "improve it at home first, such as with more rounds or pretrained weights.",
+        steps=("weights", "rounds"),
+        detail="is weak at home, where {gate} is {gate_home} ({above}), and as weak at {outside}: the loss is "
         "{signed_loss} ({change}).",
     ),
     "HOME_WITHOUT_INTERVAL": Text(
@@ -139,7 +176,9 @@ TEXTS = {
         "No interval can be given: {why_none}.",
         _FEW,
         _FEWER,
-        "cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
+        _MORE,
+        steps=("interval", "folds"),
+        detail="cannot tell: at home {metric} is {home}, but no interval can be given ({why_none}).",
     ),
     "WITHOUT_INTERVAL": Text(
         "Cannot tell",
@@ -147,7 +186,9 @@ TEXTS = {
         "No interval can be given: {why_none}.",
         _FEW,
         _FEWER,
-        "cannot tell: the loss outside is {signed_loss}, but no interval can be given ({why_none}).",
+        _MORE,
+        steps=("interval", "folds"),
+        detail="cannot tell: the loss outside is {signed_loss}, but no interval can be given ({why_none}).",
     ),
     "SITES_DISAGREE": Text(
         "Depends on the {place}",
@@ -155,8 +196,9 @@ TEXTS = {
         "Outside it is surely worse at one {place} and surely better at another.",
         "It did worse than at home in one {place} and better in another, and neither is chance.",
         "you may read each {place} by itself, but conclude nothing from their mean, and nothing about other {others}.",
-        "cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {signed_loss} says "
-        "nothing of either.",
+        _DIFFERS,
+        detail="cannot tell from the mean: it loses {loses_at} and gains {gains_at}. The mean loss of {signed_loss} "
+        "says nothing of either.",
     ),
     "SITE_FAILS": Text(
         "Depends on the {place}",
@@ -166,8 +208,9 @@ TEXTS = {
         "At {worst_site} {its} was {worst_loss} worse than at home, which is hardly chance.",
         "you may not expect it to work at {worst_site} as it does at home, whatever the mean over {places} says, and "
         "conclude nothing about other {others}.",
-        "cannot tell from the mean: it loses {worst_loss} at {worst_site} ({worst_change}), surely more than the "
-        "margin of {margin}. The mean loss of {signed_loss} hides it.",
+        "look at what is different at {worst_site}, such as the device or who is tested there.",
+        detail="cannot tell from the mean: it loses {worst_loss} at {worst_site} ({worst_change}), surely more than "
+        "the margin of {margin}. The mean loss of {signed_loss} hides it.",
     ),
     "TOO_WIDE": Text(
         "Cannot tell",
@@ -177,7 +220,10 @@ TEXTS = {
         "{high} worse, or {or_else}.",
         "you may conclude neither that it holds up in {these} nor that it fails there, and nothing about other "
         "{others}.",
-        "cannot tell: the loss outside is {signed_loss}, but its 95% interval ({signed} {over}) includes {zero}.{more}",
+        "more {needed}; until then, neither rely on it nor reject it.",
+        steps=("seeds", "folds"),
+        detail="cannot tell: the loss outside is {signed_loss}, but its 95% interval ({signed} {over}) includes "
+        "{zero}.{more}",
     ),
     "ALONE": Text(
         "No common model",
@@ -185,6 +231,7 @@ TEXTS = {
         "Each {place} has its own model, which no other {place} can use.",
         "There, {home_is}.",
         "you may not conclude how any of these models would do in another {other}.",
+        "train one model for all, such as with `algorithm: fedavg`.",
     ),
     "NO_EXTERNAL_SITE": Text(
         "No {place} outside",
@@ -192,6 +239,8 @@ TEXTS = {
         "All {places} of this study took part in the training.",
         "There, {home_is}.",
         "you may not conclude how it would do in a {other} that took no part.",
+        "test it in a {other} that took no part.",
+        steps=("outside",),
     ),
     "HOME_UNTESTED": Text(
         "Nothing to compare with",
@@ -199,7 +248,9 @@ TEXTS = {
         "The {places} that trained keep no test {samples}.",
         "The {places} that trained it kept no {samples} for a test, so that there is nothing to compare with.",
         "you may read the scores outside as they are, but not conclude that anything was lost.",
-        "cannot tell: there are no test samples at home to compare with.",
+        "keep {samples} for a test at home.",
+        steps=("tests",),
+        detail="cannot tell: there are no test samples at home to compare with.",
     ),
     "NOT_SCORED": Text(
         "No result yet",
@@ -207,21 +258,28 @@ TEXTS = {
         "No run of this study has been scored.",
         _FEW,
         _FEWER,
+        _FINISH,
     ),
     "INCOMPLETE": Text(
         "No result yet",
         "plain",
         "Runs or predictions are missing, so that {places} inside and outside cannot be compared yet.",
-        _FEW,
-        _FEWER,
+        "At the {places} that trained it, {home_is}; runs or predictions are missing, and nothing can be compared yet.",
+        "you may conclude nothing before the study is complete.",
+        _FINISH,
     ),
 }
 """A row for each `outcome`."""
 
 
-def outcome(findings: Findings, condition: Condition, judged: Verdict) -> str:
-    """Return the name of the row of TEXTS that belongs to a verdict."""
+def outcome(findings: Findings, condition: Condition, judged: Verdict, beaten: str = "") -> str:
+    """Return the name of the row of TEXTS that belongs to a verdict.
+
+    `beaten` says that the control without a network is better: a network that holds up is then not shown as good.
+    """
     loss = judged.loss
+    if judged.word is Word.HOLDS and beaten:
+        return "BEATEN"
     if judged.word is Word.HOLDS and round(loss.high, 3) <= 0:
         return "HOLDS_WITHOUT_LOSS"
     if judged.word is Word.HOLDS:
@@ -236,16 +294,23 @@ def outcome(findings: Findings, condition: Condition, judged: Verdict) -> str:
 
 
 class Told:
-    """The texts of the verdict on a condition, in the nouns of the study."""
+    """The texts of the verdict on a condition, in the nouns of the study; `beaten` is that of `outcome`."""
 
-    def __init__(self, findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns = HOSPITALS) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        condition: Condition,
+        judged: Verdict,
+        nouns: Nouns = HOSPITALS,
+        beaten: str = "",
+    ) -> None:
         self.findings = findings
         self.condition = condition
         self.judged = judged
         self.nouns = nouns
         self.unit = nouns.units
-        self.text = TEXTS[outcome(findings, condition, judged)]
-        self.fields = self._numbers() | self._at_home() | self._places()
+        self.text = TEXTS[outcome(findings, condition, judged, beaten)]
+        self.fields = self._numbers() | self._at_home() | self._places() | {"beaten": beaten}
 
     def said(self, what: str) -> str:
         """Return one text of the row (a field of `Text`), with its numbers."""
@@ -276,12 +341,14 @@ class Told:
             "side": "better" if better else "worse",
             "or_else": "clearly better" if better else "no worse at all",
             "or_better": f"{low} better" if loss.low < 0 else "as good",
+            "kept": f"loses at most {high}" if loss.high > 0 else "surely loses nothing",
             "change": change_interval(loss, findings, self.unit),
             "signed": signed(loss, findings),
             "over": over(loss, self.unit),
             "more": f" More {listed(needs)} would narrow the interval." if needs else "",
-            "recovery": self._recovery(),
-        }
+            "needed": listed(needs or [self.unit]),
+            "fewest": str(FEWEST),
+        } | self._recovery()
 
     def _at_home(self) -> dict[str, str]:
         """Return the level at home, and what a model that knows nothing reaches."""
@@ -317,6 +384,7 @@ class Told:
         findings, judged, nouns = self.findings, self.judged, self.nouns
         alone = incomparable(findings, self.condition)
         these = nouns.each(judged.sites)
+        vectors = len(self.condition.run.data.dataset.shape or ()) == 1
         fields = {
             "these": f"this {these}" if len(judged.sites) == 1 else f"these {plural(these)}",
             "below": listed(list(judged.below)),
@@ -332,6 +400,7 @@ class Told:
             "others": plural(nouns.other),
             "units": nouns.units,
             "samples": nouns.samples,
+            "apply": "" if vectors else f" on labelled {nouns.samples}, with `fedshift apply`",
             "use": ", or about its use for patients" if nouns.medical else "",
         }
         if judged.worst:
@@ -342,24 +411,26 @@ class Told:
             fields |= {"worst_site": site, "worst_loss": lost, "worst_change": change}
             fields["worst"] = f" At {site} it is {lost} worse, surely more than at the others."
         if opposite := judged.opposite(findings.margin):
+            loses, gains = opposite
             fields["loses_at"], fields["gains_at"] = (
-                f"{points(abs(value.mean), findings)} at {site} ({change_interval(value, findings, self.unit)})"
-                for site, value in ((site, judged.sites[site]) for site in opposite)
+                f"{points(value.mean, findings)} at {site} ({change_interval(value, findings, self.unit)})"
+                for site, value in ((loses, judged.sites[loses]), (gains, judged.sites[gains].turned()))
             )
         return fields
 
-    def _recovery(self) -> str:
-        """Return what an inference recovers of a loss."""
+    def _recovery(self) -> dict[str, str]:
+        """Return what the inference that is compared recovers of a loss, its name, and what it gains outside."""
         key = self.findings.compared_inference(self.condition)
         if self.judged.recovery is None or key is None:
-            return ""
+            return {"recovery": ""}
         gain = self.findings.gain(self.condition, key, "external", across=self.findings.averaged)
         amount, name = points(abs(gain.mean), self.findings), self.findings.name(key)
-        return {
+        recovery = {
             Recovery.RECOVERS: f", and {name} recovers {amount}",
             Recovery.WORSENS: f", and {name} loses another {amount}",
             Recovery.IN_DOUBT: f", and it is not shown that {name} recovers any of it",
         }[self.judged.recovery]
+        return {"recovery": recovery, "adapted": name, "gain": amount}
 
 
 def magnitude(findings: Findings, judged: Verdict) -> str:
@@ -388,31 +459,32 @@ FEWEST_SITES = 3
 """With fewer internal sites, none of them can be kept out of the training."""
 
 
-STEPS = {
-    Reason.HOME_FAILS: ("weights", "rounds"),
-    Reason.HOME_IN_DOUBT: ("weights", "rounds", "folds", "seeds"),
-    Reason.HOME_WITHOUT_INTERVAL: ("folds",),
-    Reason.WITHOUT_INTERVAL: ("folds",),
-    Reason.WEAK_AT_HOME: ("weights", "rounds"),
-    Reason.TOO_WIDE: ("seeds", "folds"),
-    Reason.NO_EXTERNAL_SITE: ("outside",),
-    Reason.HOME_UNTESTED: ("tests",),
-}
-"""The names in `_steps` of what may help for a reason, in the order of trial. An answer that is not open needs none."""
+def next_step(told: Told, late: bool) -> str:
+    """Return what to do next: the first step of the verdict that would change something, or else what its text says.
 
-
-def next_step(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> str:
-    """Return a line of YAML that may settle what is open; empty where no setting would.
-
-    `late` says that trainings may not have converged.
+    A line of YAML or a command stands in backticks. `late` says that trainings may not have converged.
     """
-    wanted = STEPS.get(judged.reason, ()) if judged.reason else ()
-    steps = _steps(findings, condition, judged, late) if wanted else {}
-    return next((steps[name] for name in wanted if name in steps), "")
+    steps = _steps(told, late) if told.text.steps else {}
+    return next((steps[name] for name in told.text.steps if name in steps), told.said("then"))
 
 
-def _steps(findings: Findings, condition: Condition, judged: Verdict, late: bool) -> dict[str, str]:
-    """Return each step that would change the study, by its name in STEPS."""
+def _steps(told: Told, late: bool) -> dict[str, str]:
+    """Return each step that there is for this study, by its name in the rows of TEXTS."""
+    steps = {name: f"`{line}`" for name, line in _settings(told, late).items()}
+    if told.judged.recovery is Recovery.RECOVERS:
+        steps["adapt"] = (
+            "adapted with {adapted}, it did {gain} better outside: see whether it does in other {others}.".format_map(
+                told.fields
+            )
+        )
+    if not told.findings.headline.has_interval:
+        steps["interval"] = "name a `headline` that has intervals."
+    return steps
+
+
+def _settings(told: Told, late: bool) -> dict[str, str]:
+    """Return each line of YAML that would change the study, by the name of its step."""
+    findings, condition, judged = told.findings, told.condition, told.judged
     run, key, inside = condition.run, findings.level_inference(condition), condition.partition.internal
     steps = {"tests": "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"}
     # folds test every patient of an internal site once: they help where fewer are tested at home than outside

@@ -155,10 +155,6 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 NAMED = 4
 """Sites outside that are named. More are only counted."""
 INVENTED = "The {samples} are invented and show nothing about any {other}; if they were real, "
-BEATEN = (
-    "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
-    "classifier without a network works better."
-)
 FAULTY = "Conclude nothing before the faults of the data that stand at the top of this page are corrected."
 
 
@@ -169,20 +165,18 @@ def three_sentences(
     nouns: Nouns,
     faulty: bool,
     synthetic: bool,
-    beaten: bool = False,
+    beaten: str = "",
 ) -> list[str]:
     """Return what was tested and where, what came out and how sure it is, and what may be concluded.
 
     The three sentences hold three numbers at most, beside those in names of sites. They are about the first
-    condition. Of `faulty` data nothing may be concluded. Where the network is `beaten` by the control, none is needed.
+    condition. Of `faulty` data nothing may be concluded. `beaten` says that the control without a network is better.
     There are none where nothing has been scored.
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
-    told = Told(findings, condition, judged, nouns)
+    told = Told(findings, condition, judged, nouns, beaten)
     concluded = told.said("concluded")
-    if beaten and judged.word is Word.HOLDS:
-        concluded = BEATEN.format_map(told.fields)
     last = FAULTY if faulty else f"{INVENTED.format_map(told.fields) if synthetic else 'So '}{concluded}"
     return [_tested(findings, condition, nouns), told.said("came_out"), last]
 
