@@ -62,8 +62,8 @@ def screen(
     """
     told = Told(findings, condition, judged, nouns, beaten)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
-    open_ = judged.word is Word.CANNOT_TELL and not first
-    settle = _settle(findings, judged, nouns.units) if open_ else ""
+    is_open = judged.word is Word.CANNOT_TELL and not first
+    settle = _settle(findings, judged, nouns.units) if is_open else ""
     whom = ". ".join(filter(None, (led, _whom(findings, condition, judged, nouns))))
     step = first or next_step(told, late)
     return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)
