@@ -93,7 +93,7 @@ def test_one_training_ranks_nothing_and_names_the_setting_that_would(
     found = study(tmp_path, monkeypatch, rightly(fedavg=2, fedprox=18), 2, seeds=[0])
     assert [(rank.first, rank.last) for rank in ranks(found.findings)[0]] == [(1, 2), (1, 2)]
     screen = methods_of(found).screen
-    assert (screen.word, screen.step) == ("Too few trainings to tell", "seeds: [0, 1, 2]")
+    assert (screen.word, screen.step) == ("Too few trainings to tell", "`seeds: [0, 1, 2]`")
 
 
 @pytest.mark.painted
