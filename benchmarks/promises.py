@@ -6,13 +6,12 @@ are new patients; `--write` puts the tables into docs/coverage.md.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
-from simulated import Hospital, printed, table
+from simulated import Hospital, command, table
 
 from fedshift.analysis.conformal import UNITS, Sets, Structure, Units, likely
 from fedshift.study.analysis_plan import Conformal
@@ -75,14 +74,5 @@ def tables(number: int) -> Iterator[str]:
     yield table(["missed of a structure; patients", "mean", "promised", "mask over true size"], cells)
 
 
-def main() -> None:
-    """Print the tables, or write them into the documentation."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calibrations", type=int, default=2000, help="calibrations of each cell")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/coverage.md")
-    chosen = parser.parse_args()
-    printed(tables(chosen.calibrations), BEGIN if chosen.write else "")
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, "calibrations", 2000, tables, BEGIN)

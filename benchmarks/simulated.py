@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -471,14 +471,19 @@ def printed(tables: Iterable[str], begin: str = "") -> None:
         PAGE.write_text(f"{before}{begin}\n{chr(10).join(made)}\n{END}{after.split(END, 1)[1]}", encoding="utf-8")
 
 
-def main() -> None:
-    """Print the tables, or write them into the documentation."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=600, help="invented studies of each cell")
+def command(about: str | None, drawn: str, number: int, tables: Callable[[int], Iterable[str]], begin: str) -> None:
+    """Print the tables of a number of what is drawn for each cell, or write them into the documentation.
+
+    `about` describes the command, whose option of the name `drawn` is `number` where it is not given.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        f"--{drawn}", dest="number", metavar="N", type=int, default=number, help=f"{drawn} of each cell"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables into docs/coverage.md")
     chosen = parser.parse_args()
-    printed(tables(chosen.studies), BEGIN if chosen.write else "")
+    printed(tables(chosen.number), begin if chosen.write else "")
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, "studies", 600, tables, BEGIN)

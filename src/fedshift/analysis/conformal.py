@@ -20,6 +20,7 @@ import pandas as pd
 from scipy.special import betaincinv
 
 from ..core.rng import stream
+from ..data.prepared import persons
 from ..study.analysis_plan import Conformal
 from ..study.plan import Plan
 from ..study.run import Run
@@ -264,11 +265,11 @@ def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iter
     declared = plan.study.conformal
     if declared is None:
         return
-    people = samples["patient"].astype(object).where(samples["patient"].notna(), samples["sample"])
+    person = persons(samples)
     found: list[tuple[int, str]] = []
     for partition in dict.fromkeys(run.partition for run in plan.runs.values() if run.data.id == data):
         rows = partition.divide(samples)[0]
-        val = rows[rows["split"] == "val"].merge(samples[["sample"]].assign(person=people), on="sample")
+        val = rows[rows["split"] == "val"].merge(samples[["sample"]].assign(person=person), on="sample")
         each = val.groupby("site")["person"].nunique().reindex(partition.internal, fill_value=0)
         found += zip(each, each.index, strict=True) if declared.sites == "own" else [(each.sum(), "")]
     fewest, site = min(found)

@@ -45,17 +45,15 @@ def sign_flip(differences: np.ndarray) -> SignFlip:
 
 
 class Ranked(NamedTuple):
-    """The mean ranks of methods (methods,), 1 the best, with the tests that all ranks are alike."""
+    """The mean ranks of methods (methods,), 1 the best, with the F test that all ranks are alike, and its p."""
 
     ranks: np.ndarray
-    chi2: float
-    chi2_p: float
     f: float
     f_p: float
 
 
 def friedman(values: np.ndarray) -> Ranked:
-    """Return the tests of Friedman and of Iman and Davenport for values (sites, methods), of which higher is better.
+    """Return Iman and Davenport's form of Friedman's test for values (sites, methods), of which higher is better.
 
     Sites must be independent of each other (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2). The F is infinite where
     all sites rank the methods alike.
@@ -64,11 +62,11 @@ def friedman(values: np.ndarray) -> Ranked:
 
     sites, methods = values.shape
     ranks = rankdata(-values, axis=1).mean(0)
-    chi2, chi2_p = friedmanchisquare(*values.T)
+    chi2 = friedmanchisquare(*values.T).statistic
     denominator = sites * (methods - 1) - chi2
     ratio = (sites - 1) * chi2 / denominator if denominator > 1e-12 else np.inf
     p = fdtrc(methods - 1, (methods - 1) * (sites - 1), ratio)
-    return Ranked(ranks, float(chi2), float(chi2_p), float(ratio), float(p))
+    return Ranked(ranks, float(ratio), float(p))
 
 
 def critical_difference(methods: int, sites: int) -> float:
@@ -88,8 +86,6 @@ class Pooled(NamedTuple):
         The mean and its standard error, on the scale of the estimates.
     tau2 : float
         The variance between sites.
-    i2 : float
-        The share of the variation between estimates that is not due to chance within sites.
     sites : int
         The number of sites.
     """
@@ -97,7 +93,6 @@ class Pooled(NamedTuple):
     mean: float
     se: float
     tau2: float
-    i2: float
     sites: int
 
 
@@ -114,7 +109,7 @@ def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
     excess = max(0.0, float(q - (k - 1)))
     weight = 1 / (np.asarray(se) ** 2 + excess / c)
     mean = float(np.average(estimates, weights=weight))
-    return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), float(excess / q) if q else 0.0, k)
+    return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), k)
 
 
 def prediction_interval(pooled: Pooled) -> tuple[float, float]:

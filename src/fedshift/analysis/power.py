@@ -19,6 +19,7 @@ from scipy.special import nctdtr, stdtrit
 from ..core import registry
 from ..core.rng import stream
 from ..core.spelling import counted
+from ..data.prepared import persons
 from ..metrics import Metric
 from ..tasks.segmentation import NUMBERS
 from . import effects, estimates
@@ -275,9 +276,7 @@ def design(plan: Plan, samples: pd.DataFrame, data: str) -> Design | None:
     first = every[0]
     alike = [one for one in every if one.family == first.family] if averaged(every) else [first]
     task, classes = plan.study.task, len(first.run.data.dataset.classes)
-    samples = samples.assign(
-        person=samples["patient"].astype(object).where(samples["patient"].notna(), samples["sample"])
-    )
+    samples = samples.assign(person=persons(samples))
     tested = [_assigned(one, samples) for one in alike]
     whole = np.sum([(len(rows), rows.groupby("site")["person"].nunique().sum()) for rows in tested], axis=0)
     margin = effects.margin(plan, metric)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import UserError
-from ..data.prepared import read_partition, read_samples
+from ..data.prepared import persons, read_partition, read_samples
 from ..inferences import COUNT
 from ..io import identity
 from ..io.paths import Paths
@@ -316,8 +316,8 @@ class Predictions:
             return rows
         columns = self.columns(run)
         samples = read_samples(self.paths.data_files(run.data.id).samples).set_index("sample")["patient"]
-        patient = samples.reindex(rows["sample"]).astype(object).reset_index(drop=True)
-        names = rows["site"] + "/" + patient.where(patient.notna(), rows["sample"]).astype(str)
+        patient = samples.reindex(rows["sample"]).reset_index(drop=True)
+        names = rows["site"] + "/" + persons(rows.assign(patient=patient)).astype(str)
         number = names.map({name: k for k, name in enumerate(dict.fromkeys(names))}).to_numpy()
         out = rows[~names.duplicated()].reset_index(drop=True)
         out[columns] = self.plan.study.task.of_patients(rows[columns].to_numpy(dtype=float), number)

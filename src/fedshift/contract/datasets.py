@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from ..datasets import Dataset, SiteKind
+from ..datasets import Dataset, Opened, SiteKind
 from .case import Case, made, require
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -95,6 +95,13 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
     require(len(dataset.examine(one).samples) == len(samples), "examine finds other samples than open")
     written = {f.relative_to(one) for f in one.rglob("*") if f.is_file()}.difference(files)
     require(not written, f"open writes {sorted(map(str, written))} into the raw folder, which may be read-only")
+    _check_table(dataset, opened)
+    _check_images(dataset, opened)
+
+
+def _check_table(dataset: Dataset, opened: Opened) -> None:
+    """Check names, sites, labels and patients of the table of samples, and the columns that `further` names."""
+    samples = opened.samples
     require(bool(samples["sample"].is_unique), "names of samples are there twice")
     whole = samples["label"].dtype.kind in "iu"
     require(whole, f"labels are {samples['label'].dtype}, and must be whole numbers (int)")
@@ -110,12 +117,15 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
     )
     missing = set(opened.further) - set(samples)
     require(not missing, f"`further` names columns that are not there: {sorted(missing)}")
-    # Images are read in any order, by several threads, and again after a kill.
+
+
+def _check_images(dataset: Dataset, opened: Opened) -> None:
+    """Check the form of images and masks. Images are read in any order, by several threads, and again after a kill."""
     first = opened.image(0).copy()
     form = (first.dtype, first.ndim)
     require(form in ((np.dtype(np.uint8), 3), (np.dtype(np.float32), 1)), f"an image is {form[0]} of {form[1]} axes")
     require(np.array_equal(opened.image(0), first), "an image differs when it is read again")
-    rows = range(0, len(samples), len(samples) // MOST + 1)
+    rows = range(0, len(opened.samples), len(opened.samples) // MOST + 1)
     held = [(image, image.copy()) for image in map(opened.image, rows)]
     overwritten = any(not np.array_equal(image, copy) for image, copy in held)
     require(not overwritten, "an image changes when another is read; give each an array of its own")

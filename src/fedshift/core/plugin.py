@@ -49,12 +49,12 @@ class _Single:
         return {"anyOf": [several["items"], several]}
 
 
-def listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """Return a value as the only member of a list, and a list or tuple as it is."""
     return value if isinstance(value, list | tuple) else [value]
 
 
-MANY = (BeforeValidator(listed), _Single())
+MANY = (BeforeValidator(as_list), _Single())
 """Validators of a list that may be written without brackets if it has one member."""
 
 

@@ -43,6 +43,12 @@ def read_samples(path: Path) -> pd.DataFrame:
     return table if patient is written else table.assign(**{AS_WRITTEN: written, "patient": patient})
 
 
+def persons(samples: pd.DataFrame) -> pd.Series:
+    """Return whom each sample of a table is of: its patient, or itself alone where the patient is unknown."""
+    known = samples["patient"].notna()
+    return samples["patient"].astype(object).where(known, "image " + samples["sample"].astype(str))
+
+
 def read_partition(path: Path) -> pd.DataFrame:
     """Return the table of a partition. Raises UserError for a file that is no such table."""
     return _read(path, PARTITION, "remove it, and run the study again")

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..study.run import Run
     from ..tasks import Task
 
-PARTS = "fedshift.export.monai_parts"
 IGNITE = "0.5"
 """Earliest version of pytorch-ignite that works."""
 SIGNS = ("$", "%", "@")
@@ -171,26 +170,35 @@ def _numbered(names: Iterable[str]) -> dict[str, str]:
     return {str(k): name for k, name in enumerate(names)}
 
 
-def configuration(inference: Inference, task: Task) -> dict[str, Any]:
-    """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
-    parts = f"{PARTS}.{{}}".format
-    # MONAI's own saver writes numbers of images; pictures are written as by `fedshift apply`.
-    postprocessing: dict[str, Any] = {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True}
-    saver = {
-        "_target_": "monai.handlers.ClassificationSaver",
-        "output_dir": "@output_dir",
-        "batch_transform": {"_target_": parts("named")},
-        "output_transform": "$monai.handlers.from_engine(['pred'])",
-    }
+def part(name: str) -> str:
+    """Return where MONAI finds a function or class of `monai_parts`."""
+    return f"fedshift.export.monai_parts.{name}"
+
+
+def _what_is_written(task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the transform of logits and the handler that writes them: a table of classes, or a picture of each image.
+
+    MONAI's own saver writes numbers of images; pictures are written as by `fedshift apply`.
+    """
     if task.pictures:
-        postprocessing = {"_target_": "monai.transforms.Identityd", "keys": "pred"}
-        saver = {
-            "_target_": parts("PictureSaver"),
+        return {"_target_": "monai.transforms.Identityd", "keys": "pred"}, {
+            "_target_": part("PictureSaver"),
             "of": "@trained",
             "source": "@dataset_dir",
             "how": "@how",
             "output_dir": "@output_dir",
         }
+    return {"_target_": "monai.transforms.Activationsd", "keys": "pred", "softmax": True}, {
+        "_target_": "monai.handlers.ClassificationSaver",
+        "output_dir": "@output_dir",
+        "batch_transform": {"_target_": part("named")},
+        "output_transform": "$monai.handlers.from_engine(['pred'])",
+    }
+
+
+def configuration(inference: Inference, task: Task) -> dict[str, Any]:
+    """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
+    postprocessing, saver = _what_is_written(task)
     return {
         "imports": ["$import torch"],
         "bundle_root": ".",
@@ -198,24 +206,24 @@ def configuration(inference: Inference, task: Task) -> dict[str, Any]:
         "output_dir": "$@bundle_root + '/eval'",
         "inference": quoted(inference.spec() | {"client": None}),
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "trained": {"_target_": parts("run"), "spec": "$@bundle_root + '/models/spec.json'"},
-        "how": {"_target_": parts("inference"), "settings": "@inference"},
-        "network_def": {"_target_": parts("network"), "of": "@trained"},
+        "trained": {"_target_": part("run"), "spec": "$@bundle_root + '/models/spec.json'"},
+        "how": {"_target_": part("inference"), "settings": "@inference"},
+        "network_def": {"_target_": part("network"), "of": "@trained"},
         "network": "$@network_def.to(@device)",
-        "preprocessing": {"_target_": parts("ReadImage"), "of": "@trained", "source": "@dataset_dir"},
+        "preprocessing": {"_target_": part("ReadImage"), "of": "@trained", "source": "@dataset_dir"},
         "dataset": {
             "_target_": "monai.data.Dataset",
-            "data": {"_target_": parts("listed"), "of": "@trained", "source": "@dataset_dir"},
+            "data": {"_target_": part("listed"), "of": "@trained", "source": "@dataset_dir"},
             "transform": "@preprocessing",
         },
         "dataloader": {
             "_target_": "monai.data.DataLoader",
             "dataset": "@dataset",
             "batch_size": "$@how.batch_size",
-            "sampler": {"_target_": parts("order"), "how": "@how", "n": "$len(@dataset)"},
+            "sampler": {"_target_": part("order"), "how": "@how", "n": "$len(@dataset)"},
         },
         "inferer": {
-            "_target_": parts("SiteInferer"),
+            "_target_": part("SiteInferer"),
             "how": "@how",
             "model": "@network",
             "loader": "@dataloader",

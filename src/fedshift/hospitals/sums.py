@@ -16,6 +16,7 @@ import torch
 
 from ..analysis.estimates import FEWEST
 from ..core.errors import UserError
+from ..data.prepared import persons
 from ..engine.transport import Message
 from ..io import checksums
 from ..io.paths import Paths, checksum
@@ -58,11 +59,11 @@ def packed_sums(
     if "inference" not in table:
         table = table.assign(inference=inferences[0])
     table = table[table["inference"].isin(inferences)]
-    people = table["patient"].astype(object).where(table["patient"].notna(), "image " + table["sample"].astype(str))
-    members = groups(drawn("group", people, key))
-    number = {person: k for k, group in enumerate(members) for person in group}
+    person = persons(table)
+    members = groups(drawn("group", person, key))
+    number = {one: k for k, group in enumerate(members) for one in group}
     counts = np.zeros((len(inferences), len(members), len(columns), len(columns)), dtype=np.int64)
-    places = (table["inference"].map({name: k for k, name in enumerate(inferences)}), people.map(number))
+    places = (table["inference"].map({name: k for k, name in enumerate(inferences)}), person.map(number))
     np.add.at(counts, (*places, table["label"], table[[*columns]].to_numpy(dtype=float).argmax(1)), 1)
     about = {"texts": {"inference": [*inferences]}, "patients": [*map(len, members)]}
     return Message("rows", about, {"counts": torch.from_numpy(counts)})

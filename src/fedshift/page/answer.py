@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -72,6 +73,7 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
     return next(federated, conditions[0]), "first of {} conditions"
 
 
+@functools.lru_cache(maxsize=1)  # many sections of one page ask, and the answer lies in the plan
 def by_lead(findings: Findings) -> tuple[list[Condition], list[Condition]]:
     """Return the conditions that a page is about, one for each partition that it is averaged over, and all others."""
     led = findings.alike(leading(findings, list(distinct(findings).values()))[0])

@@ -348,47 +348,14 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
         kind = "most images look like one of another site, so that copies cannot be told from images of one kind"
         yield Check(NEAR, "unknown", f"{kind}; equal pixels are looked for all the same")
         return
-    coded = rows[usable].reset_index(drop=True)
-    codes = np.frombuffer(b"".join(coded["look"]), dtype="<u8").astype(np.uint64).reshape(len(coded), -1)
-    external = coded["role"] == "external"
-    sides = np.where(external, "external " + coded["site"], coded["split"])
-    sites, pixels, places = (coded[column].to_numpy() for column in ("site", "pixels", "row"))
-    patients = np.full(len(coded), None)
-    if "patient" in coded:
-        patients = coded["patient"].astype(object).where(coded["patient"].notna(), None).to_numpy()
-
-    def one_person(i: int, j: int) -> bool:
-        return patients[i] is not None and patients[i] == patients[j]
-
-    def asked(i: int, j: int) -> bool:
-        """Return whether a copy would matter: on two sides, or at one site under the names of two patients."""
-        if pixels[i] == pixels[j]:
-            return False
-        return sides[i] != sides[j] or (sites[i] == sites[j] and not one_person(i, j))
-
-    def compared(i: int, j: int, crop: int) -> float:
-        return album.likeness(places[i], places[j], crop)
-
-    def image(i: int) -> np.ndarray:
-        return np.asarray(array[places[i]])
-
-    def pictured(i: int, j: int) -> NearCopies:
-        first, second = (
-            Tile(image(k), (f"{sites[k]}, {'external' if external[k] else coded['split'][k]}", coded["sample"][k]))
-            for k in (i, j)
-        )
-        people = UNKNOWN["patient"]
-        if patients[i] is not None and patients[j] is not None:
-            people = f"one {unit}" if one_person(i, j) else f"two {plural(unit)}"
-        return NearCopies((first, second), f"Correlation {pairs[i, j]:.3f}, {people}")
-
-    pairs, complete = near_copies(codes, compared, asked, album.enough)
+    images = _Coded(rows[usable].reset_index(drop=True), album, unit)
+    pairs, complete = near_copies(images.codes, images.likeness, images.asked, album.enough)
     # Rounded, so that the order does not depend on the machine.
     nearest = sorted(pairs, key=lambda pair: (-round(pairs[pair], 3), pair))
     some = "" if complete else f"; only {MOST:,} pairs that might be copies were looked at"
-    apart = [(i, j) for i, j in nearest if sides[i] != sides[j]]
-    together = [(i, j) for i, j in nearest if sides[i] == sides[j]]
-    same = sum(one_person(i, j) for i, j in apart)
+    apart = [pair for pair in nearest if images.apart(*pair)]
+    together = [pair for pair in nearest if not images.apart(*pair)]
+    same = sum(images.one_person(i, j) for i, j in apart)
     overlap = "Copies, or neighbours that overlap"
     if same:
         overlap += f", as in the {counted(same, 'pair')} of one {unit}"
@@ -399,15 +366,77 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
         if not found:
             yield Check(title, "ok", f"none; crops of more than 5 % of a side are often not found{some}")
             continue
-        members = coded.iloc[sorted({k for pair in found for k in pair})]
-        first, second = (coded["sample"][k] for k in found[0])
-        partners = 2 * len(found) / len(members)
-        if partners >= OF_ONE_KIND:
-            meaning += f"; but each of them is like {partners:.0f} others, so they may only be of one kind"
-        count = f"{counted(len(found), 'pair')} ({_images_of(members)})"
-        detail = f"{count}, such as {first} and {second}{some}. {meaning}"
         shown = found[:PICTURED] if array.dtype == np.uint8 else []
-        yield Check(title, "suspect", detail, tuple(pictured(i, j) for i, j in shown))
+        pictures = tuple(images.pictured(*pair, pairs[pair]) for pair in shown)
+        yield Check(title, "suspect", f"{images.described(found)}{some}. {meaning}{images.doubt(found)}", pictures)
+
+
+class _Coded:
+    """The images whose codes are known, by their number: whose they are, on which side of a split, and how they look.
+
+    Attributes
+    ----------
+    rows : the table of these images, numbered from 0
+    codes : their codes (images, crops), uint64
+    """
+
+    def __init__(self, rows: pd.DataFrame, album: Album, unit: str) -> None:
+        self.rows, self._album, self._unit = rows, album, unit
+        self.codes = np.frombuffer(b"".join(rows["look"]), dtype="<u8").astype(np.uint64).reshape(len(rows), -1)
+        external = rows["role"] == "external"
+        self._sides = np.where(external, "external " + rows["site"], rows["split"])
+        self._splits = np.where(external, "external", rows["split"])
+        self._sites, self._pixels, self._places = (rows[column].to_numpy() for column in ("site", "pixels", "row"))
+        self._patients = np.full(len(rows), None)
+        if "patient" in rows:
+            self._patients = rows["patient"].astype(object).where(rows["patient"].notna(), None).to_numpy()
+
+    def one_person(self, i: int, j: int) -> bool:
+        """Return whether two images are known to be of one patient."""
+        return self._patients[i] is not None and self._patients[i] == self._patients[j]
+
+    def apart(self, i: int, j: int) -> bool:
+        """Return whether two images lie on two sides of a split, or at two kinds of site."""
+        return bool(self._sides[i] != self._sides[j])
+
+    def asked(self, i: int, j: int) -> bool:
+        """Return whether a copy would matter: on two sides, or at one site under the names of two patients."""
+        if self._pixels[i] == self._pixels[j]:
+            return False
+        return self.apart(i, j) or (self._sites[i] == self._sites[j] and not self.one_person(i, j))
+
+    def likeness(self, i: int, j: int, crop: int) -> float:
+        """Return the likeness of image i to one near a crop of image j."""
+        return self._album.likeness(self._places[i], self._places[j], crop)
+
+    def pictured(self, i: int, j: int, correlation: float) -> NearCopies:
+        """Return two images as the page shows them."""
+        first, second = (
+            Tile(
+                np.asarray(self._album.images[self._places[k]]),
+                (f"{self._sites[k]}, {self._splits[k]}", self.rows["sample"][k]),
+            )
+            for k in (i, j)
+        )
+        people = UNKNOWN["patient"]
+        if self._patients[i] is not None and self._patients[j] is not None:
+            people = f"one {self._unit}" if self.one_person(i, j) else f"two {plural(self._unit)}"
+        return NearCopies((first, second), f"Correlation {correlation:.3f}, {people}")
+
+    def described(self, found: Sequence[tuple[int, int]]) -> str:
+        """Return how many pairs were found, at which sites, and the first of them."""
+        first, second = (self.rows["sample"][k] for k in found[0])
+        return f"{counted(len(found), 'pair')} ({_images_of(self._members(found))}), such as {first} and {second}"
+
+    def doubt(self, found: Sequence[tuple[int, int]]) -> str:
+        """Return what speaks against copies: that each image has many; empty if it has few."""
+        partners = 2 * len(found) / len(self._members(found))
+        if partners < OF_ONE_KIND:
+            return ""
+        return f"; but each of them is like {partners:.0f} others, so they may only be of one kind"
+
+    def _members(self, found: Sequence[tuple[int, int]]) -> pd.DataFrame:
+        return self.rows.iloc[sorted({k for pair in found for k in pair})]
 
 
 def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:

@@ -15,7 +15,7 @@ from ..addons import Addon
 from ..algorithms import Algorithm
 from ..core import registry
 from ..core.errors import UserError
-from ..core.plugin import listed
+from ..core.plugin import as_list
 from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
@@ -242,7 +242,7 @@ def _norms_schema() -> dict[str, Any]:
 
 NormsField = Annotated[
     tuple[str, ...],
-    BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else listed(value), "")),
+    BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else as_list(value), "")),
     LazySchema(_norms_schema),
 ]
 """Types of the norms that a BN policy is about: `all`, one type, or a list of types."""
