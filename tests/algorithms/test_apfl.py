@@ -13,8 +13,7 @@ from torch.nn.functional import cross_entropy
 from toy import TRAVELS, clients, differing, gap, network, of_clients, softmax
 
 from fedshift import Federation, UserError
-from fedshift.nn.blend import Blended
-from fedshift.nn.features import classifier
+from fedshift.nn.features import Blended, classifier
 
 BASE = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 State = dict[str, Tensor]

@@ -23,7 +23,7 @@ from fedshift.addons import Addon, extended
 from fedshift.algorithms import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.core.errors import UserError
-from fedshift.engine.server_round import assignment
+from fedshift.engine.round import assignment
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.nn.batchnorm import batch_norms
 

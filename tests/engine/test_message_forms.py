@@ -15,9 +15,9 @@ from toy import CLASSES, SHAPE, clients
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.message_forms import MessageForms
-from fedshift.engine.rehearsal import rehearsed
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Message
+from fedshift.hospitals.agreed import rehearsed
 
 TRIED = [Combination(name, bn) for name in sorted(ALGORITHMS) if name != "pooled" for bn in ALGORITHMS[name].policies]
 TRIED += [Combination("scaffold", "local", addon) for addon in ADDONS if addon]

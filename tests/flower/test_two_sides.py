@@ -27,7 +27,6 @@ from fedshift import study
 from fedshift.core.errors import UserError
 from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.replay import Replay
 from fedshift.engine.specification import Specification
 from fedshift.engine.transport import Fault, Message, content_of
 from fedshift.flower import keys, processes, superlink, wire
@@ -35,6 +34,7 @@ from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital, leaves
 from fedshift.io.paths import Paths
+from fedshift.jobs.replay import Replay
 from fedshift.jobs.run_files import SUMS
 from fedshift.jobs.train import specification
 

@@ -71,7 +71,7 @@ def test_batch_norm_without_affine_or_statistics() -> None:
 def test_what_travels_under_a_policy(policy: str, norm: str) -> None:
     model = network(norm)
     layout, expected = Layout(model), kinds(model)
-    shared = POLICIES[policy].shared(layout)
+    shared = layout.shared(POLICIES[policy])
     assert layout.names(shared) == [name for kind in TRAVELS[policy] for name in expected[kind]]
     assert length(shared) == sum(model.state_dict()[k].numel() for kind in TRAVELS[policy] for k in expected[kind])
 

@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from fedshift.nn.sizing import without_memory
 from torch import nn
 
 from fedshift.core.errors import UserError
-from fedshift.nn.at_home import kept, remarks
 from fedshift.nn.batchnorm import batch_norm_by, by_batch
-from fedshift.nn.bn_policy import policy
+from fedshift.nn.bn_policy import NORMS, norm_types, policy
 from fedshift.nn.flat_state import Layout
-from fedshift.nn.mixture import Mixture
-from fedshift.nn.norm_types import NORMS, norm_types
-from fedshift.nn.norms import ImageLayerNorm, audit, counts, type_of
-from fedshift.nn.sizing import without_memory
+from fedshift.nn.norms import ImageLayerNorm, Mixture, audit, counts, kept, remarks, type_of
 
 X = torch.tensor([[1.0, 3.0], [5.0, 11.0]], dtype=torch.float64)
 
@@ -119,7 +116,7 @@ def test_what_a_policy_keeps_is_what_the_flat_state_leaves_at_home(
     """Statistics of norms that the policy is not about travel, also under a policy that keeps statistics."""
     model, chosen = mixed(), policy(bn, norms)
     layout = Layout(model, norms=norms)
-    travels = chosen.shared(layout)
+    travels = layout.shared(chosen)
     names = {name for name in layout.places if name not in layout.names(travels)}
     assert set(kept(model, chosen)) == names == expected
     assert layout.counters == ["batch.num_batches_tracked"]  # counted in any case

@@ -25,8 +25,7 @@ from fedshift.engine.coordinator import usable
 from fedshift.engine.transport import Fault, Message, packed, unpacked
 from fedshift.hospitals import study_server
 from fedshift.hospitals.hospital import Hospital, leaves
-from fedshift.hospitals.rows import opened_rows
-from fedshift.hospitals.sums import groups, opened_sums
+from fedshift.hospitals.rows import groups, opened_rows, opened_sums
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs import run_files

@@ -7,8 +7,7 @@ from typing import Any
 from torch import nn
 
 from fedshift.contract.fixtures import network
-from fedshift.nn.mixture import Mixture
-from fedshift.nn.norms import ImageLayerNorm
+from fedshift.nn.norms import ImageLayerNorm, Mixture
 from fedshift.nn.standardised import StandardisedConv2d
 
 MAKES: dict[str, Any] = {

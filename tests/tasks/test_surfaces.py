@@ -9,7 +9,7 @@ import pytest
 import torch
 from monai.metrics import compute_average_surface_distance, compute_hausdorff_distance, compute_surface_dice
 
-from fedshift.tasks._surfaces import distances
+from fedshift.tasks.segmentation import distances
 
 DIAGONAL = math.hypot(10, 10)
 

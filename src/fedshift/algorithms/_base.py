@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from ..nn.blend import Outputs
     from ..nn.bn_policy import BNPolicy
+    from ..nn.features import Outputs
     from ..nn.flat_state import Layout
     from ._training import Training
 
@@ -410,7 +410,7 @@ class Algorithm(Plugin):
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
         """Return the slice of the flat state that travels."""
-        return policy.shared(layout)
+        return layout.shared(policy)
 
     def stays(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that the layer policy keeps at the clients."""

@@ -1,14 +1,35 @@
-"""The base of algorithms whose server learns the weights of the clients in its mean."""
+"""Bases of algorithms whose clients report their losses, or whose server learns the weights of clients in its mean."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ._base import Algorithm, Server
+from ._base import Algorithm, Local, Server
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Risk(Algorithm):
+    """FedAvg whose clients report R, the mean of the local objective over the images of a round's local steps.
+
+    Batch norm normalises by the batch there, and R is measured while the model moves.
+    """
+
+    def begin(self, local: Local) -> None:
+        super().begin(local)
+        local.scratch["risk"] = local.params.new_zeros(2)
+
+    def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        loss, logits = super().loss(local, x, y)
+        local.scratch["risk"][0] += loss.detach() * len(y)
+        local.scratch["risk"][1] += len(y)
+        return loss, logits
+
+    def report(self, local: Local) -> dict[str, Tensor]:
+        total, images = local.scratch["risk"]
+        return super().report(local) | {"risk": (total / images).view(1)}
 
 
 class Reweighted(Algorithm):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ._base import Mean, Server
-from ._reweighted import Reweighted
-from ._risk import Risk
+from ._reweighted import Reweighted, Risk
 
 
 class GroupDRO(Risk, Reweighted):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ..core.console import say
 from ._base import Local, Mean, Server
-from ._risk import Risk
+from ._reweighted import Risk
 
 if TYPE_CHECKING:
     from torch import Tensor

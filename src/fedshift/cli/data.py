@@ -23,7 +23,7 @@ from ..io.checksums import remembered
 from ..io.download import Source
 from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
-from ..nn.norm_types import BATCH
+from ..nn.bn_policy import BATCH
 from ..study import Plan
 from .group import Group
 
@@ -273,7 +273,7 @@ def norms(plan: Plan) -> list[str]:
     if not chosen:
         return []
     from ..models import shaped
-    from ..nn.at_home import remarks
+    from ..nn.norms import remarks
     from ..transforms import shape_after
 
     lines, faults = dict[str, None](), dict[str, UserError]()

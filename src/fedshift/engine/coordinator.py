@@ -27,18 +27,16 @@ from torch import Tensor
 
 from ..core.errors import Interrupted, UserError, require_none
 from ..core.rng import undisturbed
-from ..nn.arithmetic import arithmetic
-from ..nn.memory_format import channels_last
+from ..nn.arithmetic import arithmetic, channels_last
 from . import checkpoint, schemas
 from .batches import equal_steps
 from .class_weights import class_weights, counting
 from .client import passing_on, put_together, shared_out
 from .ledger import Traffic
-from .local_round import cost, report_disproportion
 from .message_forms import MessageForms
+from .round import ServerRound, assignment, cost, report_disproportion
 from .round_state import SiteRecord
 from .selection import Choice
-from .server_round import ServerRound, assignment
 from .server_side import ServerSide
 from .site import require_separate
 from .specification import Specification

@@ -18,7 +18,7 @@ from ..core.console import say
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import example_of, shape_of
-from ..nn.memory_format import channels_last
+from ..nn.arithmetic import channels_last
 from . import checkpoint
 from .batches import equal_steps
 from .class_weights import weigh_classes
@@ -34,12 +34,11 @@ from .client import (
     outputs,
 )
 from .ledger import Traffic
-from .local_round import LocalRound
 from .networks import Networks, client_networks
 from .ranks import ALONE, Ranks
+from .round import LocalRound, assignment
 from .round_state import Selected
 from .selection import Selection
-from .server_round import assignment
 from .server_side import ServerSide, drawn
 from .specification import Specification
 from .stack import Stack, stacked

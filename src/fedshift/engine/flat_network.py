@@ -1,11 +1,11 @@
-"""One network on one device, whose tensors are views of a single flat vector."""
+"""One network on one device, whose tensors are views of a single flat vector, and where its running variances lie."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,25 +15,54 @@ from ..algorithms import Algorithm, Blend, Training
 from ..data.samples import shape_of
 from ..nn.arithmetic import arithmetic
 from ..nn.batchnorm import batch_norms, read_anywhere
-from ..nn.blend import Blended
 from ..nn.bn_policy import BNPolicy
+from ..nn.features import Blended
 from ..nn.flat_state import Layout
 from ..nn.layer_policy import rest
-from ..nn.transfer import in_float64, to_device
+from ..nn.transfer import in_float64, read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices
-from .read_ahead import read_ahead
-from .running_variance import RunningVariances
 
 if TYPE_CHECKING:
     from ..data.samples import Samples
     from ..metrics import Metric
+
 
 Batch = tuple[Tensor, Tensor]
 Storage = tuple[Tensor, Tensor, Tensor]
 """Where a network keeps its flat vector (size,), the gradient of its trainable part, and its counters (counters,)."""
 EVALUATED = 256
 """Largest number of images that are evaluated at once."""
+
+
+class RunningVariances:
+    """Places of running means and variances in the part of a flat state that travels.
+
+    If `how` is "averaged", or if the variances stay at the clients, the methods change nothing.
+    """
+
+    def __init__(
+        self, how: Literal["averaged", "pooled"], layout: Layout, shared: slice, model: nn.Module, device: torch.device
+    ) -> None:
+        tracked = [k for k in batch_norms(model) if f"{k}.running_var" in layout.places]
+        layers = [k for k in tracked if layout.places[f"{k}.running_var"].span.stop <= shared.stop]
+        self.pooled = how == "pooled" and bool(layers)
+        if self.pooled:
+            spans = [[layout.places[f"{k}.running_{problem}"].span for k in layers] for problem in ("mean", "var")]
+            mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in kind]) - shared.start for kind in spans)
+            self._mean = mean.to(device)
+            self._var = var.to(device)
+
+    def gather(self, shared: Tensor, around: Tensor) -> None:
+        """Turn a client's variances into mean squares around other means, so that they can be averaged over clients."""
+        if self.pooled:
+            shared[self._var] += (shared[self._mean] - around[self._mean]) ** 2
+
+    def pool(self, shared: Tensor, around: Tensor) -> None:
+        """Turn averaged mean squares back into variances: the reverse of `gather`."""
+        if self.pooled:
+            # Rounding can leave a variance below zero where clients hardly differ.
+            shared[self._var] = (shared[self._var] - (shared[self._mean] - around[self._mean]) ** 2).clamp(min=0)
 
 
 class FlatNetwork:

@@ -22,14 +22,13 @@ from ..data.samples import Samples, class_counts
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
 from ..nn.standardised import clip_rows, clipped_parameters
-from ..nn.transfer import to_device
+from ..nn.transfer import read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
 from .client import Client, at_home
 from .flat_network import Batch, FlatNetwork, Storage
 from .joint_step import Exchange, FirstStep, joint_step
 from .optimiser import SGD, Adam, optimiser
-from .read_ahead import read_ahead
 from .tally import Tally
 
 LARGE = 100_000

@@ -19,7 +19,7 @@ Forms = dict[str, Form]
 
 @dataclass(frozen=True)
 class MessageForms:
-    """What is known of a run's messages beforehand; `rehearsal.rehearsed` finds it out.
+    """What is known of a run's messages beforehand; a rehearsal (`hospitals.agreed`) finds it out.
 
     Attributes
     ----------

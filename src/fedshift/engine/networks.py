@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..nn.blend import Outputs
+from ..nn.features import Outputs
 from .client import ClientTensors
 from .local_training import LocalTrainer
 

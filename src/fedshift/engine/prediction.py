@@ -18,9 +18,8 @@ from ..core.rng import keyed, stream
 from ..data.samples import Samples, shape_of
 from ..inferences import Inference, Predict, Site
 from ..nn.arithmetic import arithmetic
-from ..nn.transfer import in_float64, to_device
+from ..nn.transfer import in_float64, read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
-from .read_ahead import read_ahead
 
 FITTING = 2**23
 """Pixels that an accelerator predicts at once: 64 channels of them, the widest layer of many networks, take 2 GiB."""

@@ -1,7 +1,7 @@
 """What each kind of message may say: one closed model for every question and for every answer.
 
 Both sides check what comes before they use it. A key that is missing or unknown, a value of another kind, and a number
-or text out of its range are refused. Tensors are checked by `rehearsal.Rehearsal`.
+or text out of its range are refused. Tensors are checked by `message_forms.MessageForms`.
 """
 
 from __future__ import annotations

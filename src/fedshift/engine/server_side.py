@@ -12,8 +12,8 @@ from ..core.rng import stream
 from .client import Member
 from .ledger import Traffic, totals
 from .local_training import LocalTrainer
+from .round import ServerRound
 from .round_state import RoundState, Selected
-from .server_round import ServerRound
 from .specification import Specification
 
 

@@ -14,11 +14,10 @@ from ..algorithms import Algorithm, Training
 from ..core.console import say
 from ..core.errors import UserError
 from ..core.registry import build, validated
-from ..nn.at_home import remarks
 from ..nn.batchnorm import batch_norms
-from ..nn.bn_policy import policy
+from ..nn.bn_policy import BATCH, norm_types, policy
 from ..nn.features import classifier
-from ..nn.norm_types import BATCH, norm_types
+from ..nn.norms import remarks
 from ..tasks import CLASSIFICATION, Task
 from .flat_network import Storage
 from .local_training import LocalTrainer

@@ -25,7 +25,7 @@ from ..io.text import write_json, write_text
 from ..jobs.apply import require_network
 from ..jobs.image_files import ImageFiles
 from ..jobs.predict import Network, load_run
-from ..nn.blend import Blended
+from ..nn.features import Blended
 from . import without_places
 
 if TYPE_CHECKING:

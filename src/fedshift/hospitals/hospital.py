@@ -36,8 +36,7 @@ from ..jobs.train import specification
 from ..study.plan import Plan
 from ..study.run import Run
 from . import agreed
-from .rows import SPLITS, packed_rows
-from .sums import packed_sums
+from .rows import SPLITS, packed_rows, packed_sums
 
 SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"
 """What each site is told about everything that leaves."""

@@ -24,8 +24,7 @@ from ..jobs.devices import take_device
 from ..jobs.round_log import RoundLog
 from ..jobs.train import specification
 from . import agreed
-from .rows import opened_rows, write_rows
-from .sums import opened_sums, write_sums
+from .rows import opened_rows, opened_sums, write_rows, write_sums
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,7 @@ from ..data.samples import Samples
 from ..engine.prediction import site_predictor
 from ..inferences import Inference, Site
 from ..io.paths import Paths
-from ..nn.blend import Blended
-from ..nn.features import classifier, inputs_of
+from ..nn.features import Blended, classifier, inputs_of
 from ..nn.transfer import to_device
 from .devices import take_device
 from .predict import Network, load_run, site_knowledge

@@ -71,8 +71,7 @@ class Normed(Model):
         """Return the norm that takes the place of a batch norm."""
         from torch import nn
 
-        from ..nn.mixture import Mixture
-        from ..nn.norms import ImageLayerNorm
+        from ..nn.norms import ImageLayerNorm, Mixture
 
         channels = batch_norm.num_features
         if self.norm == "group":

@@ -1,15 +1,18 @@
-"""How a device computes: the number format of products and convolutions, and whether bits are the same each time."""
+"""How a device computes: number format of products and convolutions, memory format, and the same bits each time."""
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from ..core.errors import UserError
+from ..core.rng import undisturbed
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 AMPERE = (8, 0)
@@ -97,3 +100,30 @@ def _switches(precision: str = "", deterministic: bool = True) -> Switches:
 def _set(switches: Switches) -> None:
     for of, name, value in switches:
         setattr(of, name, value)
+
+
+def channels_last(wanted: bool | None, model: nn.Module, shape: tuple[int, ...], device: torch.device) -> bool:
+    """Return whether a network shall hold images and convolutions with the channels last in memory.
+
+    `wanted` decides if it is not None. Otherwise the network must convolve images of `shape` (channels, height, width),
+    and the device must be a CPU, where this format was measured to be faster, or a GPU of CUDA, where it was not.
+    """
+    if wanted is not None:
+        return wanted
+    convolves = len(shape) == 3 and any(isinstance(module, nn.Conv2d) for module in model.modules())
+    return convolves and device.type in ("cpu", "cuda") and _computes(model, shape)
+
+
+def _computes(model: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Return whether a copy of the network, in evaluation mode, computes two images with the channels last.
+
+    A network that calls `view` on the output of a convolution cannot.
+    """
+    with undisturbed(), torch.no_grad():
+        try:
+            network = copy.deepcopy(model).to("cpu").to(memory_format=torch.channels_last).eval()
+            dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), None)
+            network(torch.zeros(2, *shape, dtype=dtype).contiguous(memory_format=torch.channels_last))
+        except RuntimeError:
+            return False
+    return True

@@ -1,7 +1,7 @@
-"""Batch-norm policies: which tensors of the normalisation layers are aggregated, and which stay.
+"""Batch-norm policies: which tensors of the normalisation layers are aggregated, and which stay. Imports no torch.
 
 A policy is about batch norm, unless a study says that it is about norms of other types, too. These mostly have no
-running statistics: `nn.at_home` says which policies then coincide.
+running statistics: `nn.norms` says which policies then coincide.
 
 | policy | affine (gamma, beta) | statistics (running mean, variance) | also known as |
 |---|---|---|---|
@@ -15,12 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from .norm_types import BATCH
+from ..core.errors import UserError, did_you_mean
 
-if TYPE_CHECKING:
-    from .flat_state import Layout
+NORMS = ("batch", "group", "layer", "instance")
+"""Types of normalisation layers that a policy may be about."""
+BATCH = ("batch",)
+
+
+def norm_types(norms: str | Iterable[str], where: str = "norms") -> tuple[str, ...]:
+    """Return types of norms in one order, without repetitions: of `all`, of one type or of a list of types.
+
+    Raises UserError, at the place `where`, for an unknown type and for an empty list.
+    """
+    given = NORMS if norms == "all" else (norms,) if isinstance(norms, str) else tuple(norms)
+    for name in given:
+        if name not in NORMS:
+            raise UserError(where, f"unknown type of norm {name!r}", did_you_mean(str(name), ("all", *NORMS)))
+    if not given:
+        raise UserError(where, "is an empty list", "name a type of norm, or say bn: aggregated")
+    return tuple(name for name in NORMS if name in given)
 
 
 @dataclass(frozen=True)
@@ -33,15 +47,6 @@ class BNPolicy:
     affine: bool
     statistics: bool
     norms: tuple[str, ...] = BATCH
-
-    def shared(self, layout: Layout) -> slice:
-        """Return the slice of a flat state `[private | affine | weights | statistics]` that travels.
-
-        It is always one contiguous slice.
-        """
-        start = layout.affine.start if self.affine else layout.weights.start
-        stop = layout.statistics.stop if self.statistics else layout.governed.start
-        return slice(start, stop)
 
 
 POLICIES: dict[str, BNPolicy] = {

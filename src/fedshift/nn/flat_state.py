@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .batchnorm import batch_norms
-from .norm_types import BATCH, NORMS
+from .bn_policy import BATCH, NORMS, BNPolicy
 from .norms import norm_layers
 
 
@@ -113,6 +113,12 @@ class Layout:
         self.statistics = slice(self.weights.stop, ends[-1])
         self.trainable = slice(0, self.weights.stop)
         self.size = ends[-1]
+
+    def shared(self, policy: BNPolicy) -> slice:
+        """Return the one slice of the flat vector that travels under a policy, if no layer stays at home beside it."""
+        start = self.affine.start if policy.affine else self.weights.start
+        stop = self.statistics.stop if policy.statistics else self.governed.start
+        return slice(start, stop)
 
     def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
         """Make the model's floats views of `flat`, their gradients of `grad`, and integer buffers of `counters`."""

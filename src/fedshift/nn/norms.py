@@ -1,4 +1,4 @@
-"""Normalisation layers of every type: where they are, what they hold, and which of them letters in names find.
+"""Normalisation layers of every type: where they are, what they hold, and what of them a BN policy keeps at home.
 
 Layers are found by type, subclasses included, and never by name. What a layer learns (gamma and beta, and any other
 parameter of its own) is its affine part; what it collects (running mean and variance) are its statistics.
@@ -6,15 +6,16 @@ parameter of its own) is its affine part; what it collects (running mean and var
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from .norm_types import BATCH, NORMS
+from .bn_policy import BATCH, NORMS, POLICIES, BNPolicy, policy
 
 LETTERS = "bn"
 
@@ -105,3 +106,68 @@ def audit(model: nn.Module, norms: Collection[str] = BATCH, letters: str = LETTE
     layers, names = norm_layers(model, norms), model.state_dict().keys()
     of_norms = (name for name in names if name.rpartition(".")[0] in layers)
     return Audit(frozenset(of_norms), frozenset(name for name in names if letters in name))
+
+
+class ScoredBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm with a score (1,), which belongs to its parameters: where they stay at home, so does the score."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.score = nn.Parameter(torch.ones(1))
+
+
+class ScoredInstanceNorm2d(nn.InstanceNorm2d):
+    """Instance norm with factor, shift and a score (1,), and without running statistics."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, affine=True)
+        self.score = nn.Parameter(torch.ones(1))
+
+
+class Mixture(nn.Module):
+    """Batch norm and instance norm of the same images, in shares that are learnt: y = w_B BN(x) + w_I IN(x).
+
+    The shares are the softmax of the two parts' scores, which start at 1, so that both have one half. A policy that
+    keeps batch norm at home keeps the batch part with its score; the instance part and its score travel. Test-time
+    statistics replace those of the batch part alone.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.batch = ScoredBatchNorm2d(channels)
+        self.instance = ScoredInstanceNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mixture of a batch (batch, channels, height, width)."""
+        share = torch.sigmoid(self.batch.score - self.instance.score)  # softmax of two scores
+        mixed: Any = share * self.batch(x) + (1 - share) * self.instance(x)
+        return mixed
+
+
+def kept(model: nn.Module, chosen: BNPolicy) -> dict[str, Tensor]:
+    """Return the tensors of norms, by name, that stay at the clients under a policy; counters are left out."""
+    return tensors_of(norm_layers(model, chosen.norms), not chosen.affine, not chosen.statistics)
+
+
+def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterator[str]:
+    """Yield a line if a policy keeps nothing, or the same as another one; over other norms than batch, in any case.
+
+    Policies coincide where they keep the same tensors: group, layer and instance norm mostly have no running
+    statistics, so that `local_statistics` is `aggregated`, and `local_affine` is `local`.
+    """
+    if bn == "aggregated":
+        return
+    found, keeps = counts(model, norms), kept(model, policy(bn, norms))
+    types = " and ".join(f"{kind} norm" for kind in found)
+    if not found:
+        none = " or ".join(f"{kind}-norm" for kind in norms)
+        yield f"bn: {bn!r} has no effect, since the network has no {none} layer"
+    elif not keeps:
+        lack = {"local_statistics": "no running statistics", "local_affine": "no gamma and beta"}
+        yield f"bn: {bn!r} has no effect, since {types} has {lack.get(bn, 'no tensors')} in this network"
+    else:
+        same = [name for name in POLICIES if name != bn and kept(model, policy(name, norms)).keys() == keeps.keys()]
+        if same or norms != BATCH:
+            without = "" if any(count.statistics for count in found.values()) else "; they have no running statistics"
+            equal = f"{' and' if without else ';'} {same[0]!r} is the same" if same else ""
+            yield f"bn: {bn!r} keeps {len(keeps)} tensors of {types} at home{without}{equal}"

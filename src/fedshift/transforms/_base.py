@@ -1,9 +1,9 @@
-"""The base class of image transforms, which work on whole batches."""
+"""The base class of image transforms, which work on whole batches, and a change that differs by image."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -95,3 +95,22 @@ def greys_after(
             x = transform.apply(x, stream(0, "black"))
     black, white = x[:, :, x.shape[2] // 2, x.shape[3] // 2].tolist()
     return tuple(black), tuple(white)
+
+
+def changed_by_group(x: Tensor, groups: np.ndarray, changes: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
+    """Return a batch (batch, channels, height, width) in which each image is changed as its group is.
+
+    `groups` (batch,) are positions in `changes`, each of which takes a batch and keeps its shape.
+    """
+    import torch
+
+    from ..nn.transfer import array_to_device
+
+    # Sorted on the host, which therefore does not wait for the device to learn how large each group is.
+    rows = array_to_device(np.argsort(groups, kind="stable"), x)
+    sizes = np.bincount(groups, minlength=len(changes)).tolist()
+    out = torch.empty_like(x)
+    for change, where in zip(changes, rows.split(sizes), strict=True):
+        if len(where):
+            out.index_copy_(0, where, change(x.index_select(0, where)))
+    return out

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from ._base import Transform
-from ._by_group import changed_by_group
+from ._base import Transform, changed_by_group
 
 if TYPE_CHECKING:
     from torch import Tensor
