@@ -34,7 +34,7 @@ from .client import (
     outputs,
 )
 from .ledger import Traffic
-from .networks import Networks, client_networks
+from .local_training import Networks, client_networks
 from .ranks import ALONE, Ranks
 from .round import LocalRound, assignment
 from .round_state import Selected

@@ -21,11 +21,12 @@ from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, 
 from ..data.samples import Samples, class_counts
 from ..nn.batchnorm import untracked
 from ..nn.bn_policy import BNPolicy
+from ..nn.features import Outputs
 from ..nn.standardised import clip_rows, clipped_parameters
 from ..nn.transfer import read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
 from .batches import batch_indices, batch_stream, phase_steps
-from .client import Client, at_home
+from .client import Client, ClientTensors, at_home
 from .flat_network import Batch, FlatNetwork, Storage
 from .joint_step import Exchange, FirstStep, joint_step
 from .optimiser import SGD, Adam, optimiser
@@ -461,3 +462,23 @@ class _Step(NamedTuple):
     optimiser: SGD | Adam
     frozen_statistics: bool = False
     phase: int = 0
+
+
+class Networks(NamedTuple):
+    """Networks that predict a site together: a name, a `state_dict` and a weight of each, and what is averaged."""
+
+    names: Sequence[str]
+    states: Sequence[dict[str, Tensor]]
+    weights: Sequence[float]
+    of: Outputs = "logits"
+
+
+def client_networks(trainer: LocalTrainer, name: str, received: Tensor, kept: ClientTensors) -> Networks:
+    """Return the networks that predict a client, given the shared tensors that it receives and what it keeps.
+
+    Where several predict it, the first is the client's personal network.
+    """
+    state = kept.state if trainer.algorithm.has_personal_networks else None
+    blend = trainer.load_personal(received, kept.own, kept.counters, state)
+    states = [trainer.named(vector, kept.counters) for vector in blend.networks]
+    return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)

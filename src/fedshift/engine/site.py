@@ -39,8 +39,7 @@ from .batches import round_steps, taking
 from .class_weights import class_weights
 from .client import Client, at_home, give_tensors, offer_of, open_clients, outputs, require_classes, samples_by_site
 from .joint_step import FirstStep, KnownMeans, Need
-from .local_training import Assignment, LocalTrainer
-from .networks import Networks, client_networks
+from .local_training import Assignment, LocalTrainer, Networks, client_networks
 from .requests import Requests
 from .round_state import SiteRecord
 from .selection import Criterion, averaged, validated
