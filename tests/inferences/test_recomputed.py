@@ -280,7 +280,7 @@ def test_a_page_shows_it_between_source_and_tsmobn(study: tuple[Plan, Paths]) ->
     text = page.write(study_results.load(plan, paths)).read_text()
     findings = study_results.load(plan, paths).findings
     assert all(findings.name(key) in text for key in plan.inferences)
-    assert {findings.compared_inference(condition) for condition in findings.conditions} == {"tsmobn"}
+    assert {condition.compared_inference for condition in findings.conditions} == {"tsmobn"}
     assert "adapted (recomputed" not in text, "it uses nothing of the tested site"
 
 

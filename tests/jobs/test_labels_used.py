@@ -17,7 +17,8 @@ from predicting import by_hand, trained
 from torch import nn
 from toy import differing
 
-from fedshift.analysis import effects, score, study_results
+from fedshift.analysis import score, study_results
+from fedshift.analysis.conditions import plain
 from fedshift.analysis.findings import LABELS
 from fedshift.analysis.numbers import Names
 from fedshift.data.prepared import Prepared
@@ -330,7 +331,7 @@ def test_what_uses_labels_is_never_the_baseline(tmp_path: Path, place: int) -> N
     given: list[Any] = ["tsmobn", "source"]
     given.insert(place, EXCLUDED)
     plan, paths = fake_study.build(tmp_path, inferences=given, seeds=[0])
-    assert effects.plain(plan) == "source"
+    assert plain(plan) == "source"
     score.score(plan, paths)
     summary.summarise(study_results.load(plan, paths))
     findings = study_results.load(plan, paths).findings
@@ -341,4 +342,4 @@ def test_what_uses_labels_is_never_the_baseline(tmp_path: Path, place: int) -> N
 def test_without_plain_source_there_is_no_baseline(tmp_path: Path) -> None:
     for given in itertools.permutations(["tsmobn", EXCLUDED]):
         plan = fake_study.plan(tmp_path, inferences=list(given))
-        assert effects.plain(plan) is None
+        assert plain(plan) is None

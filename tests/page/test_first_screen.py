@@ -207,7 +207,7 @@ def test_a_slope_below_zero_alone_asks_for_the_labels(tmp_path: Path) -> None:
     """20 % right outside with a probability of 0.8: logit P(y) = -logit p. The study has accuracy alone."""
     found = loaded(tmp_path, 0.9, 0.2, metrics=["accuracy"]).findings
     condition = found.conditions[0]
-    slope = found.slope(condition, "external", "centre1", found.level_inference(condition))
+    slope = found.slope(condition, "external", "centre1", condition.level_inference)
     assert list(found.metrics) == ["accuracy"]
     assert slope.mean == pytest.approx(-1) and slope.high < 0
     told = answer(found)
@@ -225,8 +225,8 @@ def test_with_more_than_two_classes_a_slope_tells_nothing_of_labels(tmp_path: Pa
     condition = found.conditions[0]
     for slope in found.numbers.of("slope"):
         put(found, Value(mean=-1.0, low=-2.0, high=-0.5), *slope)
-    assert found.slope(condition, "external", "centre1", found.level_inference(condition)).high < 0
-    assert worse_than_guessing(found, condition, found.level_inference(condition)) == ()
+    assert found.slope(condition, "external", "centre1", condition.level_inference).high < 0
+    assert worse_than_guessing(found, condition, condition.level_inference) == ()
 
 
 def test_a_site_of_one_class_counts_in_no_verdict(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_declared_margin_was_accepted_beforehand(tmp_path: Path) -> None:
 def test_a_narrower_interval_of_the_mean_is_explained(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.8).findings
     condition = found.conditions[0]
-    key, sites = found.level_inference(condition), found.plan.partitions[0].external
+    key, sites = condition.level_inference, found.plan.partitions[0].external
     place = ("level", "accuracy", condition.id, key, "external")
     for site, half in zip(sites, (0.1, 0.2), strict=True):
         put(found, Value(mean=0.8, low=0.8 - half, high=0.8 + half), *place, site)
@@ -382,7 +382,7 @@ def test_a_control_that_falls_is_a_shortcut(tmp_path: Path) -> None:
     """100 % at home and 60 % outside, surely; and at home no worse than the network."""
     found = loaded(tmp_path, 0.9, 0.8)
     controls, condition = found.controls, found.findings.conditions[0]
-    key = found.findings.level_inference(condition)
+    key = condition.level_inference
     for role, mean in (("internal", 1.0), ("external", 0.6)):
         put_of_control(controls, Value(mean=mean), "level", role)
     put_of_control(controls, Value(mean=0.4, low=0.3, high=0.5), "gap")
@@ -400,13 +400,13 @@ def test_the_network_of_another_client_is_no_adaptation(tmp_path: Path) -> None:
     own = {"algorithm": "fedbn", "inferences": ["source", {"name": "source", "client": ["centre0", "centre3"]}]}
     found = loaded(tmp_path, 0.9, 0.8, runs=[own])
     assert len(found.findings.conditions[0].inferences) == 3
-    assert found.findings.compared_inference(found.findings.conditions[0]) is None
+    assert found.findings.conditions[0].compared_inference is None
 
 
 def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path: Path) -> None:
     found = loaded(tmp_path, 0.9, 0.9)
     controls, condition = found.controls, found.findings.conditions[0]
-    key = found.findings.level_inference(condition)
+    key = condition.level_inference
     told = answer(found.findings)
     assert told.judged.word is Word.HOLDS
     for role in ("internal", "external"):

@@ -18,7 +18,6 @@ from scipy.special import expit, logit
 from ..metrics import midranks
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
-from .effects import compared, reported
 from .estimates import Bounds, Estimate, Group, wilson_interval
 from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples, clusters
@@ -292,7 +291,7 @@ def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row
     """Yield the numbers of calibration.csv (see `table`), for the reported inference and the one compared with it."""
     plan = names.plan
     for condition in names.conditions.values() if plan.study.task.has_probabilities else ():
-        for key in dict.fromkeys((reported(plan, condition), compared(plan, condition))):
+        for key in dict.fromkeys((condition.level_inference, condition.compared_inference)):
             if key in condition.inferences:
                 ids = {"condition_id": condition.id, "inference_id": key}
                 yield from (ids | row for row in _rows(_measured(predicted, samples, condition, key)))

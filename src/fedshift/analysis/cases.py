@@ -32,7 +32,7 @@ def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples
         wanted = [s for s in condition.partition.external if s in condition.run.tested and s not in done]
         if not wanted:
             continue
-        key = findings.level_inference(condition)
+        key = condition.level_inference
         tables = [table for _, table in predicted.readable(condition.runs.values(), key)]
         images = predicted.paths.data_files(condition.run.data.id).images
         if not tables or not images.exists() or (array := map_array(images)).ndim != 4:
@@ -95,7 +95,7 @@ def _sites(findings: Findings, predicted: Predictions, done: set[str]) -> Iterat
             wanted = [s for s in getattr(condition.partition, role) if s in condition.run.tested and s not in done]
             if not wanted:
                 continue
-            key = findings.level_inference(condition)
+            key = condition.level_inference
             run = next((run for run, _ in predicted.by_site(condition.runs.values(), key)), None)
             if run is None:
                 continue  # score() lists it in missing.json

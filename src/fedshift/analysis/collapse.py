@@ -12,8 +12,7 @@ from scipy.special import entr
 
 from ..inferences import Inference
 from ..study.run import Run
-from . import effects
-from .conditions import CONDITION
+from .conditions import CONDITION, plain
 from .numbers import IDS, Names
 from .predictions import INFERENCE, Part, Predictions
 
@@ -91,7 +90,7 @@ def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> It
     """Yield the rows of a run, without inferences that were not predicted."""
     plan = predicted.plan
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
-    source = tables.pop(effects.plain(plan) or "", None)
+    source = tables.pop(plain(plan) or "", None)
     if not tables:
         return
     stored = pd.Index(predicted.partition(run.partition_id)["sample"].astype(str))

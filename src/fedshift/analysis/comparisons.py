@@ -18,7 +18,7 @@ import pandas as pd
 from ..algorithms import Collaboration
 from . import estimates, multiple
 from .conditions import ALL, Condition, averaged, several
-from .effects import Estimates, reported
+from .effects import Estimates
 from .estimates import Estimate
 from .numbers import Names, Numbers, row
 
@@ -86,7 +86,7 @@ def entry(names: Names, condition_id: str, inference: str = "") -> Entry:
     """
     one = names.conditions[condition_id]
     all_ = list(names.conditions.values())
-    inference = inference or reported(names.plan, one)
+    inference = inference or one.level_inference
     if not averaged(all_):
         return Entry(one.id, inference, (one,))
     return Entry(one.family, inference, tuple(other for other in all_ if other.family == one.family))

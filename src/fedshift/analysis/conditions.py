@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core import digest, registry
+from ..study.published import BASELINE
 
 if TYPE_CHECKING:
     from ..data.partition import Partition
@@ -44,6 +45,12 @@ class Condition:
         The runs by their ids, one for each seed and fold.
     inferences : tuple[str, ...]
         Ids of the inferences that the study asks of the runs, in the order of the study.
+    level_inference : str
+        The id of the inference whose levels are reported: the baseline if it is asked for, else the first. One that
+        uses labels of the site is reported only where there is no other.
+    compared_inference : str | None
+        The id of the inference that is compared with the baseline: the first that adapts to a site, and needs no
+        labels.
     """
 
     id: str
@@ -54,6 +61,8 @@ class Condition:
     held_out: str
     runs: dict[str, Run]
     inferences: tuple[str, ...]
+    level_inference: str
+    compared_inference: str | None
 
     @property
     def run(self) -> Run:
@@ -126,14 +135,22 @@ def conditions(plan: Plan) -> dict[str, Condition]:
     families: dict[tuple[str, ...], list[str]] = {}
     for id_, (*method, _) in words.items():
         families.setdefault(tuple(method), []).append(id_)
-    made = {}
+    made, baseline = {}, plain(plan)
     for id_, members in runs.items():
         predicted = {inference for name in members for inference in plan.predictions(name)}
-        inferences = tuple(inference for inference in plan.inferences if inference in predicted)
+        asked = {key: inference for key, inference in plan.inferences.items() if key in predicted}
+        unlabelled = [key for key, inference in asked.items() if not inference.uses_labels]
+        level = baseline if baseline in unlabelled else next(iter(unlabelled or asked), "")
+        compared = next((key for key in unlabelled if asked[key].adapts), None)
         run, alike = next(iter(members.values())), families[tuple(words[id_][:-1])]
         family = f"{run.algorithm.name}-{run.bn}-{digest.of(sorted(alike))}"
-        made[id_] = Condition(id_, family, *words[id_], members, inferences)
+        made[id_] = Condition(id_, family, *words[id_], members, tuple(asked), level, compared)
     return made
+
+
+def plain(plan: Plan) -> str | None:
+    """Return the id of the baseline inference: training statistics, and no labels of the site. None without one."""
+    return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
 
 
 def several(conditions: Iterable[Condition]) -> bool:

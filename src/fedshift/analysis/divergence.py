@@ -15,8 +15,8 @@ from ..io.paths import Paths
 from ..io.tables import write_table
 from ..jobs.features import SiteFeatures, features
 from ..study.plan import Plan
-from . import effects, study_results
-from .conditions import CONDITION, Condition
+from . import study_results
+from .conditions import CONDITION, Condition, plain
 from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, clusters
 
@@ -48,7 +48,7 @@ def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
             if files.manifest.exists():
                 seen = list(features(files.folder, _asked(plan, condition), paths, EACH, threads))
                 about = {"condition_id": condition.id, "run": name, "seed": run.seed}
-                rows += [about | row for row in _rows(seen, patients, effects.plain(plan) or condition.inferences[0])]
+                rows += [about | row for row in _rows(seen, patients, plain(plan) or condition.inferences[0])]
     out = paths.study_files(plan.name).divergence
     write_table(out, names.table(rows, COLUMNS))
     return out
@@ -59,7 +59,7 @@ def unasked(plan: Plan, table: pd.DataFrame) -> str:
     names = Names(plan)
     asked = set()
     for condition in names.conditions.values():
-        baseline = effects.plain(plan) or condition.inferences[0]
+        baseline = plain(plan) or condition.inferences[0]
         for key, (_, sites) in _asked(plan, condition).items():
             role, inference = _place(key, baseline)
             asked |= {(run, role, site, inference) for run in condition.runs for site in sites}

@@ -14,9 +14,8 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.analysis_plan import MARGIN
 from ..study.plan import Plan
-from ..study.published import BASELINE
 from . import estimates, folds, score
-from .conditions import ALL, CONDITION, Condition, several
+from .conditions import ALL, CONDITION, Condition, plain, several
 from .estimates import Estimate
 from .numbers import IDS, LEVELS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
@@ -56,11 +55,6 @@ def of_one_class(conditions: Mapping[str, Condition], reference: pd.DataFrame) -
     return set(zip(partitions, *(single[name] for name in _PLACE), strict=True))
 
 
-def plain(plan: Plan) -> str | None:
-    """Return the id of the baseline inference: training statistics, and no labels of the site. None without one."""
-    return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
-
-
 def margin(plan: Plan, metric: Metric) -> float:
     """Return the largest loss outside that counts as holding up; 0 where there is none."""
     if plan.study.margin is not None and metric.name == plan.study.headline:
@@ -76,20 +70,6 @@ def gate(plan: Plan) -> Metric:
     measured = {metric.name: metric for metric in score.metrics(plan)}
     names = (name for name in (plan.study.headline, *UNMOVED) if name in UNMOVED and name in measured)
     return measured[next(names, plan.study.headline)]
-
-
-def reported(plan: Plan, condition: Condition) -> str:
-    """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
-    unlabelled = [k for k in condition.inferences if not plan.inferences[k].uses_labels]
-    baseline = plain(plan)
-    return baseline if baseline in unlabelled else (unlabelled or condition.inferences)[0]
-
-
-def compared(plan: Plan, condition: Condition) -> str | None:
-    """Return the inference compared with the baseline: the first that adapts to a site, and needs no labels."""
-    inferences = {key: plan.inferences[key] for key in condition.inferences}
-    others = (key for key, inference in inferences.items() if not inference.uses_labels)
-    return next((key for key in others if inferences[key].adapts), None)
 
 
 class Estimates:
@@ -187,7 +167,7 @@ class Estimates:
         found = {}
         for condition in self.names.conditions.values():
             classes = len(condition.run.data.dataset.classes)
-            inference = reported(self.names.plan, condition)
+            inference = condition.level_inference
             for site in condition.partition.internal if condition.tests_inside else ():
                 level = condition.id, "internal", site, inference, metric.name
                 if level in self.sites and not math.isnan(metric.chance(np.full(classes, 1 / classes))):
@@ -200,7 +180,7 @@ class Estimates:
         if metric.name in UNMOVED:
             return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
         people = self.clusters[condition.run.data.id]
-        inference = reported(self.names.plan, condition)
+        inference = condition.level_inference
         first = next(w for w in folds.wholes([condition], self.predicted) if w.level[2:] == (site, inference))
         label = np.concatenate([part.label for part in first.parts])
         shares = np.bincount(label, minlength=classes) / len(label)

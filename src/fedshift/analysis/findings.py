@@ -9,7 +9,7 @@ import numpy as np
 from ..metrics import Metric
 from . import effects, multiple, score
 from .comparisons import Arm, Entry
-from .conditions import ALL, Condition, averaged, several
+from .conditions import ALL, Condition, averaged, plain, several
 from .estimates import FEWEST
 from .numbers import Names, Numbers
 from .values import DASH, NAN, Recovered, Value
@@ -43,7 +43,7 @@ class Findings:
         self.headline = self.metrics[self.plan.study.headline]
         self.conditions = list(names.conditions.values())
         self.keys = list(self.plan.inferences)
-        self.baseline = effects.plain(self.plan)
+        self.baseline = plain(self.plan)
         self.gate = self.metrics[effects.gate(self.plan).name]
         scores = numbers.view("score")
         self._left_out = effects.undefined(names.conditions, scores.rename(columns={"mean": "value"}))
@@ -171,14 +171,6 @@ class Findings:
             return [c for c in self.conditions if c.family == condition.family]
         return [condition]
 
-    def level_inference(self, condition: Condition) -> str:
-        """Return the inference whose levels are reported: the baseline if the study has it, else the first."""
-        return effects.reported(self.plan, condition)
-
-    def compared_inference(self, condition: Condition) -> str | None:
-        """Return the inference compared with the baseline (see `effects.compared`)."""
-        return effects.compared(self.plan, condition)
-
     def blind(self, condition: Condition, key: str, role: str) -> Value:
         """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
         means = []
@@ -225,7 +217,7 @@ class Findings:
 
     def too_few(self, condition: Condition, role: str) -> list[str]:
         """Return the sites of a role that count in no mean of the headline metric, having too few patients."""
-        key = self.level_inference(condition)
+        key = condition.level_inference
         if not self.effect("level_of_all", condition, key, role).known:
             return []
         own = [site for site_role, site in condition.sites() if site_role == role]

@@ -164,7 +164,7 @@ def roc(findings: Findings, predicted: Predictions) -> pd.DataFrame:
 def _curves(findings: Findings, condition: Condition, predicted: Predictions) -> Iterator[pd.DataFrame]:
     """Yield the curves of one condition."""
     positive = positive_class(findings.plan.study)
-    keys = dict.fromkeys((findings.level_inference(condition), findings.compared_inference(condition)))
+    keys = dict.fromkeys((condition.level_inference, condition.compared_inference))
     shown = "external" if condition.partition.external else "internal"
     for key in keys:
         if key not in condition.inferences:

@@ -15,7 +15,6 @@ from scipy.special import stdtrit
 
 from ..study.published import RECORDED, Side, Trend
 from .cells import UNION, Cell
-from .effects import reported
 from .pairs import Pair, pairs
 from .published_values import Measure, Values, finite, incomparable
 from .published_words import Words
@@ -147,7 +146,7 @@ class Chance:
 
     def _tested(self, cell: Cell) -> list[Cell]:
         """Return the cells of the scores of a condition, under the inference whose levels are reported."""
-        inference = reported(self.plan, cell.condition)
+        inference = cell.condition.level_inference
         return [Cell(cell.condition, inference, role, site) for role, site in cell.condition.sites()]
 
     def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:

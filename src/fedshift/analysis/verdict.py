@@ -98,7 +98,7 @@ class Verdict:
 
 def verdict(findings: Findings, condition: Condition) -> Verdict:
     """Return the verdict on the headline metric of a condition, with the inference whose levels are reported."""
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     across = findings.averaged
     home = findings.effect("level", condition, key, "internal", across=across)
     blind = findings.blind(condition, key, "internal")
@@ -207,7 +207,7 @@ def _outside(loss: Value, margin: float) -> Reason | None:
 
 def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
     """Return what the inference that is compared with the baseline does to a loss; None where it has no score."""
-    key = findings.compared_inference(condition)
+    key = condition.compared_inference
     if findings.baseline not in condition.inferences or key is None:
         return None
     gain = findings.gain(condition, key, "external", across=across)

@@ -95,7 +95,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     conditions.sort(key=lambda condition: condition is not first)
     title = findings.title(first)
     if len(first.inferences) > 1:
-        title += f", {findings.name(findings.level_inference(first))}"
+        title += f", {findings.name(first.level_inference)}"
     led = f"{title}, {why.format(len(conditions))}" if len(conditions) > 1 else title
     judged = [verdict(findings, condition) for condition in conditions]
     if faulty:
@@ -123,7 +123,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
     """Return the sentences about one condition, which begin with the verdict on it."""
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     metric = findings.headline
     levels = {
         role: findings.effect("level", condition, key, role, across=findings.averaged)
@@ -153,7 +153,7 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
     """Yield a sentence about what an inference other than the baseline changes outside."""
-    key = findings.compared_inference(condition)
+    key = condition.compared_inference
     if findings.baseline is None or key is None or (not judged.loss.known and condition.tests_inside):
         return
     gain = findings.gain(condition, key, "external", across=findings.averaged)
@@ -195,7 +195,7 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
 
     The inference is `named` where no sentence before has named it.
     """
-    key = findings.compared_inference(condition)
+    key = condition.compared_inference
     metric = findings.headline
     across = findings.averaged
     if findings.baseline is None or key is None:
@@ -220,8 +220,8 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
 
 def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
     """Return the levels behind the headline sentence, each with its interval; how they differ, sentences say."""
-    key = findings.level_inference(condition)
-    compared = findings.compared_inference(condition)
+    key = condition.level_inference
+    compared = condition.compared_inference
 
     def level_tile(role: str, inference: str, gained: Iterable[str] = ()) -> Tile:
         value = findings.effect("level", condition, inference, role, across=findings.averaged)

@@ -69,7 +69,7 @@ def _external(findings: Findings, condition: Condition, points: Points) -> Itera
     if points:
         metrics |= {name: (metric_named(name), _chosen(findings.plan.study)) for name in DRIFTS}
     for member in findings.alike(condition):
-        key = findings.level_inference(member)
+        key = member.level_inference
         for name, (metric, at) in metrics.items():
             values: dict[str, dict[str, Value]] = {"internal": {}, "external": {}}
             for role, site in member.sites():
@@ -90,7 +90,7 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
     single = []
     for member in findings.alike(condition):
         for role, site in member.sites():
-            point = points.get((member.id, findings.level_inference(member), role, site))
+            point = points.get((member.id, member.level_inference, role, site))
             if point and point.only and point.rates[point.only].known:
                 single.append((point.rates[point.only].mean, site, point.only, point.rates[point.only]))
     positive = positive_class(study)
@@ -140,7 +140,7 @@ def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
     findings, metric = results.findings, results.findings.headline
     wanted = set[str | None]()
     for one in findings.conditions:
-        pair = findings.level_inference(one), findings.compared_inference(one)
+        pair = one.level_inference, one.compared_inference
         wanted |= {key for key in pair if key in one.inferences}
     keys = [key for key in findings.keys if key in wanted]
     rows: dict[tuple[str, str, str], dict[str, Value]] = defaultdict(dict)

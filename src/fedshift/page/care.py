@@ -143,7 +143,7 @@ def _too_few(findings: Findings, units: str) -> Iterator[str]:
     """Yield a caveat for the sites with too few patients for an interval, with both means over sites."""
     metric = findings.headline
     for condition in findings.conditions:
-        key = findings.level_inference(condition)
+        key = condition.level_inference
         for role in ("internal", "external"):
             if sites := findings.too_few(condition, role):
                 means = (findings.effect(what, condition, key, role) for what in ("level", "level_of_all"))

@@ -103,7 +103,7 @@ def _percent(x: float) -> str:
 def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -> Iterator[str]:
     """Yield, as a measurement, whether the promise of home held outside, in the first condition."""
     condition = findings.conditions[0]
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     first = rows[(rows["condition_id"] == condition.id) & (rows["inference_id"] == key) & (rows["role"] == "external")]
     promise, share = "the {held:g} % promised at home are", "{coverage} %"
     if _has_masks(findings):

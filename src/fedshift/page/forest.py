@@ -85,13 +85,13 @@ def forest(
     """
     every = _rows(findings, controls, condition, nouns.units)
     rows = _shown(findings, every)
-    adapted = findings.compared_inference(condition)
+    adapted = condition.compared_inference
     labels = {MODEL: MODEL}
     if adapted and any(row.adapted.known for row in rows):
         labels[ADAPTED] = f"{ADAPTED.format(place=nouns.place, samples=nouns.samples)} ({findings.name(adapted)})"
     if any(row.control.known for row in rows):
         labels[CONTROL] = f"{controls.about.sees} only, without a network"
-    loss = findings.gap(condition, findings.level_inference(condition), findings.averaged)
+    loss = findings.gap(condition, condition.level_inference, findings.averaged)
     with_loss = loss.known and condition.tests_inside
     if with_loss and findings.margin:
         # nobody accepted a margin that the study does not declare
@@ -129,7 +129,7 @@ def forest(
 
 def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     """Return why the interval of the mean outside is narrower than those of its sites; empty where it is not."""
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     mean = findings.effect("level", condition, key, "external", across=findings.averaged)
     sites = [
         _level(findings, one, key, "external", site)
@@ -169,8 +169,8 @@ def _said(value: Value, metric: Metric) -> str:
 
 def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
     """Return a row for each site at which the metric is defined, internal sites first."""
-    key = findings.level_inference(condition)
-    adapted = findings.compared_inference(condition)
+    key = condition.level_inference
+    adapted = condition.compared_inference
     rows = []
     for one in findings.alike(condition):
         for role, site in one.sites():
@@ -258,7 +258,7 @@ def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size
     scale = 100 if findings.headline.percent else 1
     if findings.margin:
         axes.axvspan(0, scale * findings.margin, color=INK, alpha=0.12, linewidth=0, label=labels[MARGIN])
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     home = findings.better(findings.effect("level", condition, key, "internal", across=findings.averaged))
     lead = home.mean - findings.better(findings.blind(condition, key, "external")).chance
     if lead > 0:

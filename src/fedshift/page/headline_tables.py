@@ -224,7 +224,7 @@ def _blind(findings: Findings) -> str:
     chance = {}
     most = {}
     for role in ("internal", "external"):
-        values = [findings.blind(c, findings.level_inference(c), role) for c in findings.conditions]
+        values = [findings.blind(c, c.level_inference, role) for c in findings.conditions]
         values = [value for value in values if not math.isnan(value.chance)]
         if values:
             chance[role] = _range({value.chance for value in values}, findings)

@@ -79,7 +79,7 @@ def trained(results: StudyResults) -> list[Trained]:
 
 def of_one_class(results: StudyResults, condition: Condition) -> str:
     """Return that trainings of a condition answer nearly always with one class at home; empty where none does."""
-    key = results.findings.level_inference(condition)
+    key = condition.level_inference
     if not results.plan.study.task.has_probabilities:
         return ""
     stuck = set()

@@ -258,7 +258,7 @@ class Hospitals:
         self.findings = report.findings
         self.controls = report.controls
         self.told = report.told
-        self.inference = self.findings.level_inference(self.told.condition)
+        self.inference = self.told.condition.level_inference
 
     @functools.cached_property
     def beaten(self) -> str:
@@ -309,7 +309,7 @@ class Hospitals:
     @property
     def how_to_read(self) -> Iterator[tuple[str, str]]:
         """Each part of the picture with its meaning."""
-        adapted = self.findings.compared_inference(self.told.condition) is not None
+        adapted = self.told.condition.compared_inference is not None
         return verdict_words.how_to_read(
             self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls)
         )

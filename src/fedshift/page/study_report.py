@@ -131,7 +131,7 @@ class StudyReport:
     @property
     def control(self) -> str:
         """What the control without a network says of shortcuts, and of the conditions."""
-        found = shortcut(self.controls, self.condition, self.findings.level_inference(self.condition))
+        found = shortcut(self.controls, self.condition, self.condition.level_inference)
         return joined(found, beside_control(self.controls, self.unit))
 
     @functools.cached_property

@@ -113,7 +113,7 @@ def misjudged(findings: Findings, conditions: Sequence[Condition], role: str) ->
     exchanged = len(findings.plan.study.dataset.classes) == 2
     question = ": are the labels coded the other way round?" if exchanged else ""
     for condition in conditions:
-        key = findings.level_inference(condition)
+        key = condition.level_inference
         for site in condition.partition.external if role == "external" else [ALL]:
             ratio = findings.numbers.find("observed_expected", "", condition.id, key, role, site)
             if ratio.high < 1 or ratio.low > 1:
@@ -138,7 +138,7 @@ def _sentence(findings: Findings) -> str:
     if not any(condition.partition.external for condition in led):
         return ""
     named = f"{findings.title(led[0])} with "
-    named += findings.name(findings.level_inference(led[0]))
+    named += findings.name(led[0].level_inference)
     sites = dict[str, list[str]]()
     for found in misjudged(findings, led, "external"):
         sites.setdefault(found.words, []).append(": ".join(filter(None, (found.site, found.numbers))))
@@ -188,7 +188,7 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
     texts = []
     outside = [(condition, site) for condition in led for site in condition.partition.external]
     for condition, site in outside:
-        point = points.get((condition.id, findings.level_inference(condition), "external", site))
+        point = points.get((condition.id, condition.level_inference, "external", site))
         if point is None:
             continue
         rates = {positive: point.rates["sensitivity"].mean, negative: 1 - point.rates["specificity"].mean}
@@ -219,7 +219,7 @@ def threshold_light(results: StudyResults) -> Light | None:
             wrong.append(f"{words}: {found.numbers}" if found.numbers else words)
     wrong = list(dict.fromkeys(wrong))
     outside = [
-        points.get((condition.id, findings.level_inference(condition), "external", site))
+        points.get((condition.id, condition.level_inference, "external", site))
         for condition in conditions
         for site in condition.partition.external
     ]
@@ -234,7 +234,7 @@ def threshold_light(results: StudyResults) -> Light | None:
 def _drifted_rates(results: StudyResults, condition: Condition) -> Iterator[str]:
     """Yield each rate of a condition that surely is worse at an external site than in validation at home."""
     findings, points = results.findings, results.operating_points
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     home = points.get((condition.id, key, VALIDATION, ALL))
     for site in condition.partition.external:
         point = points.get((condition.id, key, "external", site))

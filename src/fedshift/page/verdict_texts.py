@@ -287,7 +287,7 @@ def outcome(findings: Findings, condition: Condition, judged: Verdict, beaten: s
     if judged.word is Word.LOSES:
         return "LOSES_OPEN" if judged.open else "LOSES"
     name = judged.reason.name if judged.reason else "NOT_SCORED"
-    key = findings.level_inference(condition)
+    key = condition.level_inference
     if name == "NOT_SCORED" and any(findings.scored(one, key) for one in findings.alike(condition)):
         return "INCOMPLETE"
     return name
@@ -353,7 +353,7 @@ class Told:
     def _at_home(self) -> dict[str, str]:
         """Return the level at home, and what a model that knows nothing reaches."""
         findings, above, metric = self.findings, self.judged.above, self.findings.gate
-        key = findings.level_inference(self.condition)
+        key = self.condition.level_inference
         home = findings.effect("level", self.condition, key, "internal", across=findings.averaged, metric=metric.name)
         sign = 1 if metric.higher_is_better else -1
         moved = metric.name == findings.headline.name and self.judged.home.majority != self.judged.home.chance
@@ -420,7 +420,7 @@ class Told:
 
     def _recovery(self) -> dict[str, str]:
         """Return what the inference that is compared recovers of a loss, its name, and what it gains outside."""
-        key = self.findings.compared_inference(self.condition)
+        key = self.condition.compared_inference
         if self.judged.recovery is None or key is None:
             return {"recovery": ""}
         gain = self.findings.gain(self.condition, key, "external", across=self.findings.averaged)
@@ -485,7 +485,7 @@ def _steps(told: Told, late: bool) -> dict[str, str]:
 def _settings(told: Told, late: bool) -> dict[str, str]:
     """Return each line of YAML that would change the study, by the name of its step."""
     findings, condition, judged = told.findings, told.condition, told.judged
-    run, key, inside = condition.run, findings.level_inference(condition), condition.partition.internal
+    run, key, inside = condition.run, condition.level_inference, condition.partition.internal
     steps = {"tests": "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"}
     # folds test every patient of an internal site once: they help where fewer are tested at home than outside
     outside = findings.effect("level", condition, key, "external")

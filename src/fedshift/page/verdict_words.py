@@ -204,7 +204,7 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     if not together:
         trained = f"{capital(nouns.counted(inside, in_letters))} trained their own models"
     if not outside.sites:
-        key = findings.level_inference(condition)
+        key = condition.level_inference
         scored = [site for site in inside if findings.value(condition, role, site, key).seeds]
         where = f"the same {noun(len(inside), nouns.each(inside))}"
         if 0 < len(scored) < len(inside):  # others have sent no rows
@@ -218,7 +218,7 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 
 def _people(findings: Findings, condition: Condition, role: str, unit: str) -> str:
     """Return the number of tested patients; without a number where it is not known."""
-    value = findings.effect("level", condition, findings.level_inference(condition), role, across=findings.averaged)
+    value = findings.effect("level", condition, condition.level_inference, role, across=findings.averaged)
     return f"{value.patients:,.0f} {unit}" if value.patients > 0 else unit
 
 
@@ -260,7 +260,7 @@ def how_to_read(
             f"A simple rule that sees {findings.plan.study.task.control.sees} only. A model that is no better has not "
             "been shown to see more.",
         )
-    blind = findings.blind(condition, findings.level_inference(condition), "external")
+    blind = findings.blind(condition, condition.level_inference, "external")
     if not math.isnan(blind.chance):
         yield (
             "Dotted lines",
