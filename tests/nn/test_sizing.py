@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from fedshift.nn.sizing import without_memory
 from torch import nn
 
 from fedshift.core.registry import build
 from fedshift.core.rng import keyed
+from fedshift.nn.sizing import without_memory
 
 
 def shapes(network: nn.Module) -> dict[str, torch.Size]:
