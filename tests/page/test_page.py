@@ -28,6 +28,7 @@ from fedshift.page import page, summary
 from fedshift.page import protocol as protocol_module
 from fedshift.page.answer import Answer, answer
 from fedshift.page.history import Trained, runs_table
+from fedshift.page.html import FOLDED, Fold, PageTable, further
 from fedshift.page.protocol import protocol
 from fedshift.study.plan import Plan
 
@@ -785,3 +786,14 @@ def luminance(colour: str) -> float:
 def test_colours_stand_out_on_light_and_dark(colour: str, ground: str) -> None:
     low, high = sorted((luminance(colour), luminance(ground)))
     assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_a_section_folds_away_the_first_of_many_further_conditions_and_says_so() -> None:
+    shown, *others = (PageTable(f"condition {k}", (), [], 0) for k in range(FOLDED + 6))
+    few, many = further([shown], others[:FOLDED])[1], further([shown], others)[1]
+    assert isinstance(few, Fold)
+    assert isinstance(many, Fold)
+    assert few.blocks == many.blocks == others[:FOLDED]
+    assert few.title == "20 further conditions"
+    assert many.title == "25 further conditions, the first 20 of them here; all are in the tables to download"
+    assert further([shown], []) == [shown]

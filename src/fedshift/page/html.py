@@ -259,12 +259,21 @@ def coded(text: str) -> str:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
+FOLDED = 20
+"""Largest number of further conditions whose tables a section has in its fold."""
+
+
 def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Block]:
-    """Return the tables that a section shows, and a secondary fold with those of further conditions."""
-    folds = []
-    if others:
-        folds.append(Fold(counted(len(others), "further condition"), others, secondary=True))
-    return [*shown, *folds]
+    """Return the tables that a section shows, and a secondary fold with those of further conditions.
+
+    Of many conditions the fold has the first `FOLDED` alone, so that a page of hundreds stays one that a browser opens.
+    """
+    if not others:
+        return [*shown]
+    title = counted(len(others), "further condition")
+    if len(others) > FOLDED:
+        title += f", the first {FOLDED} of them here; all are in the tables to download"
+    return [*shown, Fold(title, others[:FOLDED], secondary=True)]
 
 
 @functools.cache
