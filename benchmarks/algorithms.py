@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
+from collections.abc import Callable
 
 from measure import Measurement, alone, clients, in_turn, private
 
@@ -75,3 +78,42 @@ def state() -> list[Measurement]:
         print(f"{what}: {ten - one:+.0f} MiB", flush=True)
         grown.append(Measurement(what, ten - one, "MiB"))
     return grown
+
+
+def _many(algorithm: str, count: int) -> Federation:
+    """Return a federation of so many clients, who train a small network one after another."""
+    model, data = initialise(build("model", "mlp"), (784,), 10, 0), clients(count, 64, (784,), 10)
+    training = {"batch_size": 32, "lr": 1e-2, "stacked": False}
+    return Federation(model, data, algorithm=algorithm, bn="local", training=training)
+
+
+def _held_by_many(algorithm: str, count: int) -> tuple[float, float]:
+    """Private memory in MiB after a round of so many clients, without their images, and of the tensors they keep."""
+    _many(algorithm, 1).round()
+    gc.collect()
+    before = private() + count * 64 * 784 * 4 / 2**20
+    federation = _many(algorithm, count)
+    federation.round()
+    gc.collect()
+    kept = sum(t.nbytes for c in federation.clients for t in (c.own, *c.state.values()))
+    return private() - before, kept / 2**20
+
+
+def many_clients(few: int = 10, pairs: int = 5) -> list[Measurement]:
+    """Measure whether the time of a client grows with the number of clients, and the memory of a round."""
+    rows = []
+    for name, times in itertools.product(("fedavg", "scaffold"), (10, 100)):
+        one, many = _many(name, few).round, _many(name, few * times).round
+        repeated = functools.partial(_repeat, one, times)
+        what = f"MLP, {name}, local BN: {times} rounds of {few} clients, a round of {few * times}"
+        rows.append(in_turn(what, repeated, many, pairs, 1, "<= 1.10"))
+        grown, kept = alone(_held_by_many, name, few * times)
+        what = f"private memory after a round of {few * times} clients without their images, MLP, {name}, local BN"
+        print(f"{what} (tensors: {kept:.0f} MiB): {grown:.0f} MiB", flush=True)
+        rows.append(Measurement(what, grown, "MiB"))
+    return rows
+
+
+def _repeat(work: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        work()

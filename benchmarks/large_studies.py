@@ -33,13 +33,12 @@ COMMANDS = {
 }
 
 
-def project(folder: Path, runs: int) -> None:
-    """Write a project with a study of so many runs, half of them of each batch-norm policy."""
+def project(folder: Path, study: str) -> None:
+    """Write a project with this checkout's workflow and one study, `large`."""
     for name in ("Snakefile", "workflow", "profiles", "envs", "src"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "config" / "studies").mkdir(parents=True)
     (folder / "config" / "config.yaml").symlink_to(ROOT / "config" / "config.yaml")
-    study = STUDY.format(runs=runs, seeds=list(range(runs // 2)))
     (folder / "config" / "studies" / "large.yaml").write_text(study, encoding="utf-8")
 
 
@@ -60,7 +59,7 @@ def main() -> None:
     for runs in map(int, sys.argv[1:] or ("500", "2000", "5000")):
         for name, words in COMMANDS.items():
             with tempfile.TemporaryDirectory() as folder:
-                project(Path(folder), runs)
+                project(Path(folder), STUDY.format(runs=runs, seeds=list(range(runs // 2))))
                 seconds, memory = cost(Path(folder), words)
             print(f"| `{name}` | {runs:,} | {seconds:.1f} s | {memory:.0f} MiB |", flush=True)
 

@@ -170,6 +170,7 @@ PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "algorithms": algorithms.rounds,
     "joint": algorithms.joint_step,
     "state": algorithms.state,
+    "many_clients": algorithms.many_clients,
     "reading": reading,
     "feeding": feeding.feeding,
     "memory": memory,

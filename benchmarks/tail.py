@@ -107,6 +107,8 @@ def main() -> None:
         for name in ("score", "report"):
             seconds, memory = cost(folder, ["-m", "fedshift", name, "tail", "--scale", "paper"])
             print(f"| `{name}` | {seconds:.0f} s | {memory:.0f} MiB |", flush=True)
+        size = (folder / "reports" / "tail.html").stat().st_size
+        print(f"\nThe page has {size / 1e6:.1f} MB.", flush=True)
 
 
 if __name__ == "__main__":
