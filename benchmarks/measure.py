@@ -46,6 +46,20 @@ def clients(n: int, samples: int, shape: tuple[int, ...], classes: int) -> Clien
     }
 
 
+class DiceCE(nn.Module):
+    """The loss `dice_ce` as MONAI computes it, from logits (n, classes, height, width) and masks (n, height, width)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from monai.losses import DiceCELoss
+
+        self.monai = DiceCELoss(softmax=True, to_onehot_y=True)
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = self.monai(logits, y[:, None])
+        return loss
+
+
 def bare_loop(
     model: nn.Module,
     data: Clients,
@@ -53,19 +67,20 @@ def bare_loop(
     lr: float,
     layout: torch.memory_format = torch.contiguous_format,
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
-) -> Callable[[], object]:
-    """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop."""
+) -> Callable[[], nn.Module]:
+    """Take equal SGD steps on preloaded tensors, with no federation at all: the usual PyTorch loop on one network."""
     model = copy.deepcopy(model).to(memory_format=layout)
     clients = [(x.contiguous(memory_format=layout), y) for x, y in data.values()]
     optimiser = torch.optim.SGD(model.parameters(), lr=lr)
 
-    def run() -> None:
+    def run() -> nn.Module:
         model.train()
         for x, y in clients:
             for index in torch.randperm(len(y)).split(batch):
                 optimiser.zero_grad()
                 loss(model(x[index]), y[index]).backward()
                 optimiser.step()
+        return model
 
     return run
 
@@ -90,14 +105,18 @@ def in_turn(
 ) -> Measurement:
     """Take the processor time of `a` and `b` in turn; print and return the median ratio b / a."""
     a(), b()
-    seconds = [(worked(a, repeat), worked(b, repeat)) for _ in range(pairs)]
-    ratios = sorted(second / first for first, second in seconds)
+    return compared(what, [(worked(a, repeat), worked(b, repeat)) for _ in range(pairs)], goal)
+
+
+def compared(what: str, seconds: list[tuple[float, float]], goal: str = "") -> Measurement:
+    """Print and return the median ratio of the second to the first of two times, over pairs of them."""
+    pairs, ratios = len(seconds), sorted(second / first for first, second in seconds)
     low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
     first, second = (statistics.median(column) for column in zip(*seconds, strict=True))
     ratio = statistics.median(ratios)
     print(
-        f"{what}\n  {first:.4f} s and {second:.4f} s of processor time, ratio {ratio:.2f} "
-        f"(middle half {low:.2f} to {high:.2f}, {pairs} pairs); goal {goal}",
+        f"{what}\n  {first:.4f} s and {second:.4f} s, ratio {ratio:.2f} "
+        f"(middle half {low:.2f} to {high:.2f}, {pairs} pairs)" + f"; goal {goal}" * bool(goal),
         flush=True,
     )
     return Measurement(what, ratio, "ratio", goal, low, high, pairs)
