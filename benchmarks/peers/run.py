@@ -27,8 +27,11 @@ from measure import Measurement, compared  # noqa: E402
 from peers.works import WORKS, write  # noqa: E402
 
 ROOT = HERE.parents[1]
+LIMIT = 300
+"""Seconds after which a command is stopped."""
 SHARED = "torch", "torchvision", "triton"
 """Packages that environments take from this one."""
+SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,12 @@ class LackingError(Exception):
     """Why there is no row."""
 
 
-def ran(*command: str | Path, **options: Any) -> None:
-    """Run a command; say its last words if it fails."""
+def ran(*command: str | Path, **own: str) -> None:
+    """Run a command with variables of the environment; say its last words if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ, **own})
     except subprocess.TimeoutExpired:
-        raise LackingError("took more than ten minutes") from None
+        raise LackingError(f"{Path(command[0]).name} took more than {LIMIT} s") from None
     if done.returncode:
         raise LackingError((done.stderr.strip() or "no words").splitlines()[-1])
 
@@ -130,10 +133,9 @@ def measured(peer: Peer, work: str, what: str, cache: Path) -> list[Measurement]
     if work in peer.cannot:
         raise LackingError(f"cannot: {peer.cannot[work]}")
     python, result = environment(peer, cache), cache / "result.json"
-    own = {"OMP_NUM_THREADS": "1", "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    own["PYTHONPATH"] = f"{HERE.parent}{os.pathsep}{source(peer, cache)}"
+    own = {"PYTHONPATH": f"{HERE.parent}{os.pathsep}{source(peer, cache)}", "OMP_NUM_THREADS": "1", **SILENT}
     command = "-m", "peers.timing", peer.module, cache / f"work-{work}.pt", result, json.dumps(peer.options)
-    ran(python, *command, env={**os.environ, **own})
+    ran(python, *command, **own)
     row = json.loads(result.read_text(encoding="utf-8"))
     seconds, title = row["seconds"], f"{what}: bare loop, {peer.title.strip('*')}, a round"
     rows = [compared(title, [(bare, its) for bare, _, its, _ in seconds])]
