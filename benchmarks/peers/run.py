@@ -166,13 +166,14 @@ def main() -> None:
     cache.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     whats = {work: write(work, cache) for work in given.only}
-    kept, reasons = dict[str, list[Measurement]](), list[str]()
+    reasons = list[str]()
     table = ["| | lines | " + " | ".join(whats) + " |", "|---" * (2 + len(whats)) + "|"]
     for name in given.peers:
         cells = []
         for work, what in whats.items():
             try:
-                rows = kept[f"peers {work} {name}"] = measured(PEERS[name], work, what, cache)
+                rows = measured(PEERS[name], work, what, cache)
+                results.keep({f"peers {work} {name}": rows})
                 cells.append(cell(rows))
             except LackingError as why:
                 cells.append("-")
@@ -180,7 +181,6 @@ def main() -> None:
                 print(reasons[-1], flush=True)
         table.append(f"| {PEERS[name].title} | {lines(PEERS[name])} | " + " | ".join(cells) + " |")
     print("", *table, "", *(f"{work}: {what}" for work, what in whats.items()), *reasons, sep="\n")
-    print("results are kept in", results.keep(kept))
 
 
 if __name__ == "__main__":
