@@ -115,6 +115,16 @@ def test_units(most: float, unit: str) -> None:
     assert _series.unit_of(most) == ({"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit], unit)
 
 
+@pytest.mark.parametrize(
+    ("by", "title"),
+    [("balanced_accuracy", "Validation balanced accuracy (%)"), ("accuracy", "Validation accuracy (%)")],
+)
+def test_convergence_shows_the_metric_that_chose_the_round(by: str, title: str) -> None:
+    rounds = [moment(n, "x", "val", 1.0) | {"score": 0.25} for n in (1, 2)]
+    drawn = convergence.Convergence().draw(made(rounds=rounds, settings={"run": {"training.select_by": by}}))
+    assert f">{title}<" in drawn
+
+
 @pytest.mark.parametrize(("second", "lines"), [("x", 2), ("y", 1)])
 def test_convergence_takes_no_mean_over_partitions_of_the_same_clients(second: str, lines: int) -> None:
     """Leaving out one site after the other is one condition; iid and non-iid data are two."""

@@ -107,6 +107,20 @@ def test_the_worst_result_is_compared_with_its_own_level_at_home(tmp_path: Path)
     )
 
 
+def test_the_worst_result_is_one_of_the_condition_that_leads(tmp_path: Path) -> None:
+    """With aggregated batch norm, which is declared second, a site is worse still, and nothing is said of it."""
+
+    def right(run: Run, how: str, site: str, role: str) -> float:
+        outside = 0.7 if run.bn == "local" else 0.5
+        return outside if site == "centre2" else 0.9
+
+    runs = [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}]
+    primary = {"condition": {"bn": "local"}, "against": {"bn": "aggregated"}, "smallest": 0.02}
+    said = behind_means.worst_sentences(made(tmp_path, right, runs=runs, primary=primary))[-1]
+    assert "at centre2: 70.0\N{NO-BREAK SPACE}%" in said
+    assert ", against 90.0\N{NO-BREAK SPACE}% at internal sites, with FedAvg, local BN. It was picked" in said
+
+
 def test_where_nothing_is_worse_outside_no_result_is_called_the_worst(tmp_path: Path) -> None:
     found = made(tmp_path, lambda run, how, site, role: 0.8 if role == "internal" else 0.9)
     assert behind_means.worst_sentences(found)[-1] == (

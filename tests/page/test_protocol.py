@@ -13,6 +13,7 @@ from fedshift.datasets.camelyon17 import Camelyon17
 from fedshift.io.paths import Paths
 from fedshift.page.protocol import protocol, wilds_rules
 from fedshift.study.plan import Plan
+from fedshift.tasks import Classification, Segmentation
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,14 @@ def test_the_loss_names_who_changes_it(built: tuple[Plan, Paths], runs: dict[str
     assert [line[-len(end) :].casefold() for line, end in zip(told, expected, strict=True)] == [
         end.casefold() for end in expected
     ]
+
+
+def test_the_loss_is_that_of_the_task(built: tuple[Plan, Paths], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines(built)["Loss"][0].startswith("Cross-entropy, mean over the images")
+    monkeypatch.setattr(Classification, "loss_in_words", Segmentation().loss_in_words)
+    assert lines(built)["Loss"][0].startswith("Soft Dice and cross-entropy of the pixels, mean over the images")
+    assert Segmentation(loss="dice").loss_in_words == "Soft Dice"
+    assert Segmentation(loss="cross_entropy").loss_in_words == "Cross-entropy of the pixels"
 
 
 def test_the_loss_says_how_classes_are_weighed(built: tuple[Plan, Paths]) -> None:

@@ -209,19 +209,19 @@ def test_a_gain_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_many_conditions_are_counted_first(tmp_path: Path) -> None:
-    """Losses of 30 points, of none, and a model at chance at home, twice."""
+    """Losses of 30 points, of none, and a model at chance at home, twice; models of one site have none to lose."""
 
     def share_right(run: Run, inference: str, site: str, role: str) -> float:
         home = 0.5 if run.algorithm.name == "fedprox" else 0.9
         return home if role == "internal" or run.bn == "local" else 0.6
 
-    runs = [{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}]
+    runs = [{"algorithm": ["fedavg", "fedprox"], "bn": ["aggregated", "local"]}, {"algorithm": "local"}]
     found, *_ = judged(tmp_path, share_right, runs=runs, seeds=[0])
     told = answer(found)
     assert told.opening.startswith("Best of 4 conditions at 2 external sites: FedAvg, local BN (90.0")
     counted = "Of 4 conditions 1 holds up at external sites, 1 loses there and for 2 the data cannot tell."
     assert told.opening.endswith(counted)
-    assert told.led == "FedAvg, aggregated BN, Source, first of 4 conditions"
+    assert told.led == "FedAvg, aggregated BN, Source, first of 5 conditions"
     html = page_of(found.plan, fake_study.Paths(tmp_path))
     assert html.index("Best of 4 conditions") < html.index(counted) < html.index(told.lead)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..core.registry import find
+from ..core.registry import build, find
 from ..core.units import FLOAT_BYTES
 from ._canvas import round_axis
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from ..metrics import Metric
     from ._base import Results
 
 OPTIONS = ("momentum", "batch_size", "order")
@@ -26,6 +27,29 @@ Spot = tuple[float, float]
 """Mean and standard deviation over seeds; the latter is NaN for a single seed."""
 _MOVED = ["floats_down", "floats_up"]
 _SCORES = ("run", "condition", "held_out", "site", "role", "inference", "shown", *OPTIONS, "seed", "value", "n")
+
+
+class Validated(NamedTuple):
+    """A value that each round was validated by: its column in the rounds, its title, and a factor for percent."""
+
+    column: str
+    title: str
+    factor: float
+
+
+def validated_by(results: Results) -> Validated:
+    """Return the metric by which all runs select a round, where it was logged; accuracy otherwise."""
+    names = {str(run.get("training.select_by") or "accuracy") for run in results.settings.values()}
+    scores = results.rounds.get("score")
+    logged = scores is not None and scores.notna().any()
+    # The rounds have a column for accuracy; the loss is a metric of selection that no figure shows as one.
+    if not logged or len(names) != 1 or names <= {"accuracy", "loss"}:
+        return Validated("accuracy", "Validation accuracy (%)", 100)
+    metric: Metric = build("metric", names.pop())
+    title = metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
+    if metric.percent:
+        return Validated("score", f"Validation {title} (%)", 100)
+    return Validated("score", f"Validation {title}", 1)
 
 
 def headline(results: Results) -> pd.DataFrame:

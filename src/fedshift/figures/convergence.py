@@ -1,4 +1,4 @@
-"""Validation accuracy and training loss by round."""
+"""The validation metric and training loss by round."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from pydantic import Field
 
 from ._base import Figure, Results
 from ._canvas import round_axis, styles
-from ._series import by_condition, by_line
-
-_PANELS = {("val", "accuracy", 100): "Validation accuracy (%)", ("train", "loss", 1): "Training loss"}
-"""The title of each panel, by split, column and factor."""
+from ._series import by_condition, by_line, validated_by
 
 
 class Convergence(Figure):
-    """Validation accuracy and training loss by round: means over clients and runs, with single runs as thin lines."""
+    """The validation metric and training loss by round: means over clients and runs, with single runs as thin lines."""
 
     title = "Convergence"
     section = "training"
@@ -31,7 +28,7 @@ class Convergence(Figure):
             drawn += ", and each run (thin),"
         return (
             f"{drawn} over {rounds} rounds; the mean ends with its shortest run. Read this "
-            "figure first: a condition whose accuracy still rises at the end has not converged."
+            "figure first: a condition whose curve still moves at the end has not converged."
         )
 
     def draw(self, results: Results) -> str:
@@ -40,8 +37,10 @@ class Convergence(Figure):
             return self.nothing(results)
         looks = styles(rounds["condition"])
         thin = rounds["run"].nunique() <= self.most
+        metric, title, percent = validated_by(results)
+        panels = {("val", metric, percent): title, ("train", "loss", 1): "Training loss"}
 
-        def panel(axes: Any, key: tuple[str, str, int]) -> None:
+        def panel(axes: Any, key: tuple[str, str, float]) -> None:
             split, column, factor = key
             round_axis(axes)
             for condition, runs in by_condition(rounds[rounds["split"] == split], column).items():
@@ -52,4 +51,4 @@ class Convergence(Figure):
                 mean = runs.dropna().mean(axis=1)
                 axes.plot(mean.index, mean, linewidth=1.8, label=condition, **looks[condition])
 
-        return self.panels(results, _PANELS, panel, looks, size=(3.9, 2.4))
+        return self.panels(results, panels, panel, looks, size=(3.9, 2.4))

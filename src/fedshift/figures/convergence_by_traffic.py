@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ..core import registry
 from . import _series
 from ._base import Figure, Results
 from ._canvas import lines, styles
-from ._series import OVER, SILENT, by_line, sends, traffic, traffic_axis
+from ._series import OVER, SILENT, by_line, sends, traffic, traffic_axis, validated_by
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ..metrics import Metric
-
-
-class _Validated(NamedTuple):
-    """A value that each round was validated by: its column in the rounds, its title, and a factor for percent."""
-
-    column: str
-    title: str
-    factor: float
 
 
 class ConvergenceByTraffic(Figure):
@@ -55,21 +44,6 @@ class ConvergenceByTraffic(Figure):
 
         size, names = (3.9, 2.4), ("", validated_by(results).title)
         return self.panels(results, OVER, panel, looks, size=size, names=names, sharey=True)
-
-
-def validated_by(results: Results) -> _Validated:
-    """Return the metric by which all runs select a round, where it was logged; accuracy otherwise."""
-    names = {str(run.get("training.select_by") or "accuracy") for run in results.settings.values()}
-    scores = results.rounds.get("score")
-    logged = scores is not None and scores.notna().any()
-    # The rounds have a column for accuracy; the loss is a metric of selection that no figure shows as one.
-    if not logged or len(names) != 1 or names <= {"accuracy", "loss"}:
-        return _Validated("accuracy", "Validation accuracy (%)", 100)
-    metric: Metric = registry.build("metric", names.pop())
-    title = metric.title if metric.title.isupper() else metric.title[:1].lower() + metric.title[1:]
-    if metric.percent:
-        return _Validated("score", f"Validation {title} (%)", 100)
-    return _Validated("score", f"Validation {title}", 1)
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:

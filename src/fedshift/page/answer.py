@@ -104,8 +104,9 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     # a page of many conditions opens with their comparison instead of ending with it
     if many:
         opening, compared = compared, ""
-        if outside:
-            opening = joined(opening, all_of(judged))
+        tested = [found for found in judged if found.reason is not Reason.ALONE]
+        if outside and len(tested) > 1:
+            opening = joined(opening, all_of(tested))
     texts = []
     for condition, found in list(zip(conditions, judged, strict=True))[:IN_WORDS]:
         title = findings.title(condition)

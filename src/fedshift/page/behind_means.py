@@ -19,8 +19,10 @@ from ..analysis.values import DASH, NAN, Table, Value, inner, listed, spread
 from ..core.spelling import plural
 from ..metrics import Metric
 from ..study.declaration import Study
+from .answer import by_lead
 from .html import Light
 from .phrases import bounds, heading, interval, level, metric_named, resampled
+from .verdict_words import distinct
 
 MOST_SITES = 5
 """Sites of one class that are named, the worst first."""
@@ -47,15 +49,18 @@ class Result:
 def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
     """Return a sentence for each site of one class, and one about the worst external result.
 
-    They are about the first condition that has external results, with the inference whose levels are reported.
+    They are about the condition that leads or, where it has no external results, the first that has, with the inference
+    whose levels are reported.
     """
     findings = results.findings
     points = results.operating_points
-    for condition in findings.conditions:
+    led, others = by_lead(findings)
+    named = len(distinct(findings)) > 1
+    for condition in (*led, *others):
         if compared := list(_external(findings, condition, points)):
             return [
                 *_single_class(results.plan.study, findings, condition, points, unit),
-                _worst(compared, unit),
+                _worst(compared, unit, findings.title(condition) if named else ""),
             ]
     return []
 
@@ -104,8 +109,11 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
         yield f"{len(single) - MOST_SITES} further sites have samples of one class; the tables have them."
 
 
-def _worst(compared: list[Result], unit: str) -> str:
-    """Return a sentence about the result that is furthest below its level at home, and how it was picked."""
+def _worst(compared: list[Result], unit: str, title: str) -> str:
+    """Return a sentence about the result that is furthest below its level at home, and how it was picked.
+
+    `title` is that of its condition; empty where there is only one.
+    """
     worst = max(compared, key=lambda result: result.lost)
     metric = worst.metric
     if worst.lost <= 0:
@@ -114,6 +122,8 @@ def _worst(compared: list[Result], unit: str) -> str:
     text += f"{level(worst.value.mean, metric)} ({interval(worst.value, metric, resampled(worst.value.seeds, unit))})"
     if not math.isnan(worst.home):
         text += f", against {level(worst.home, metric)} at internal sites"
+    if title:
+        text += f", with {title}"
     if len(compared) == 1:
         return f"{text}."
     return (
@@ -243,10 +253,11 @@ def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
     for count in counted:
         kind = count.noun, count.happens
         among[kind] = among.get(kind, 0) + count.among
+    if not any(among.values()):
+        return Light("Missed structures", "unknown", "nothing was counted", "sites")
     said = (f"none of {n:,} {noun} {happens}" for (noun, happens), n in among.items() if n)
     unseen = (f"there were no {noun}" for (noun, _), n in among.items() if not n)
-    status = "ok" if any(among.values()) else "unknown"
-    return Light("Missed structures", status, "; ".join([*said, *unseen]), "sites")
+    return Light("Missed structures", "ok", "; ".join([*said, *unseen]), "sites")
 
 
 def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[str]:

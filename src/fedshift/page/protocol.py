@@ -180,7 +180,7 @@ def _loss(run: Run) -> str:
     if weights:
         by = ", ".join(f"{w:g}" for w in weights) if isinstance(weights, tuple) else BALANCED
         classes = f"each with the weight of its class ({by})"
-    text = f"Cross-entropy, mean over the images of a batch, {classes}"
+    text = f"{run.data.task.loss_in_words}, mean over the images of a batch, {classes}"
     if sources:
         text += f"; {listed(sources)} {verb(len(sources), 'change')} the loss or its gradient"
     return f"{text}."

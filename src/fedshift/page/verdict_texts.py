@@ -47,6 +47,9 @@ _FEWER = "you may not conclude whether it holds up in {these}: more {units} must
 _ALIKE = (
     "you may expect it to work about as well in {these} as at home, but this says nothing about other {others}{use}."
 )
+_NO_WORSE = (
+    "you may expect it to work at least as well in {these} as at home, but this says nothing about other {others}{use}."
+)
 _HOLDS = "holds up at {outside}: the loss is {signed_loss} ({change}), {limit} throughout."
 _LOSES = "loses {loss} at {outside} ({change}){recovery}."
 _TEST_ELSEWHERE = "before it is used in another {other}, test it there{apply}."
@@ -81,7 +84,7 @@ TEXTS = {
         "good",
         "Outside it is surely no worse than at home.",
         "Outside, {its} was no worse than at home, even allowing for chance.",
-        _ALIKE,
+        _NO_WORSE,
         _TEST_ELSEWHERE,
         detail=_HOLDS,
     ),

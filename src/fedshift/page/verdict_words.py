@@ -244,8 +244,12 @@ def how_to_read(
     """Yield each part of the first screen with its meaning; `adapted` and `control` say whether it has such marks."""
     yield (
         "Rows",
-        f"One for each {nouns.place}, with the number of tested {nouns.units}. Those above the line trained the model "
-        "(at home), those below did not (outside).",
+        f"One for each {nouns.place}, with the number of tested {nouns.units}. "
+        + (
+            f"Each was tested by a model that the other {plural(nouns.place)} trained (outside)."
+            if findings.averaged
+            else "Those above the line trained the model (at home), those below did not (outside)."
+        ),
     )
     yield "Round marks and bars", _marks(findings, condition, nouns.units)
     if adapted:

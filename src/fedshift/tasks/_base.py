@@ -90,6 +90,11 @@ class Task(Plugin):
     remedy: ClassVar[str] = ""
     """What to give as targets, in the words of messages."""
 
+    @property
+    def loss_in_words(self) -> str:
+        """What training minimises, as the protocol of a page begins it."""
+        return "Cross-entropy"
+
     def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
         """Raise UserError for targets (n, ...) that do not have the shape that inputs (n, ...) ask for."""
         raise NotImplementedError

@@ -158,6 +158,12 @@ class Segmentation(Task):
             raise UserError("model", problem, remedy)
         return outputs.shape[1]
 
+    @property
+    def loss_in_words(self) -> str:
+        """What training minimises, as the protocol of a page begins it."""
+        pixels = "cross-entropy of the pixels"
+        return {"dice": "Soft Dice", "dice_ce": f"Soft Dice and {pixels}"}.get(self.loss, pixels.capitalize())
+
     def batch_loss(self, logits: Tensor, y: Tensor, weights: Tensor | None, reduction: Reduction = "mean") -> Tensor:
         losses = [_pixelwise(logits, y, weights)] if self.loss != "dice" else []
         if self.loss != "cross_entropy":
