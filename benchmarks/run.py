@@ -20,7 +20,6 @@ import corrupting
 import feeding
 import masks
 import numpy as np
-import preparing
 import ranks
 import results
 import testing
@@ -175,7 +174,6 @@ PARTS: Mapping[str, Callable[[], list[Measurement]]] = {
     "feeding": feeding.feeding,
     "memory": memory,
     "corruptions": corrupting.corruptions,
-    "preparing": preparing.preparing,
     "inferences": testing.inferences,
     "processes": ranks.processes,
     "masks": masks.masks,

@@ -3,8 +3,8 @@
 Invented images of several sites go the whole way with the workflow, two cores, a stage after the other: prepared,
 assigned, controlled, trained for one round with a small network, predicted, scored, told on a page. `patches` are PNG
 files of 96 pixels in the layout of Camelyon17, `slices` are images of 384 pixels with outlines. `download` draws them
-and is not counted. Memory is that of all processes together, looked at twice a second; of mapped
-files it is what the system may drop whenever it wants.
+and is not counted. Memory is that of all processes together, looked at twice a second. The system
+may drop mapped images whenever it wants.
 """
 
 from __future__ import annotations
@@ -58,11 +58,10 @@ figures: [outlines]
 """,
 }
 SITES = {"patches": 5, "slices": 4}
-KINDS = {"Pss_Anon:": "own", "Pss_Shmem:": "own", "Pss_File:": "files"}
 SIZES = {"patches": ("2000", "8000", "32000", "100000", "450000"), "slices": ("600", "2500", "10000")}
 STAGES = ("download", "prepare", "partition", "control", "train", "predict", "score", "report")
 """Rules of the workflow, in order; the first makes the patches."""
-HEAD = "| {} | stage | elapsed | processor time | private memory | mapped files | disk |\n|---|---|---|---|---|---|---|"
+HEAD = "| {} | stage | elapsed | processor time | memory | images mapped | disk |\n|---|---|---|---|---|---|---|"
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -78,17 +77,23 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def memory(pid: int) -> Counter[str]:
-    """Return the memory in KiB of a process and of all that it started, shared pages once: of its own, and of files."""
+    """Return memory in KiB: a process's and all that it started's own, and what of images is mapped by any of them."""
     found = Counter[str]()
     for one in descendants(pid):
         try:
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-        except OSError:
+            whole = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            parts = Path(f"/proc/{one}/smaps").read_text().split("\n")
+        except OSError:  # It has ended.
             continue
-        for kind, kibibytes, *_ in map(str.split, lines):
-            if kind in KINDS:
-                found[KINDS[kind]] += int(kibibytes)
+        found["own"] += sum(int(line.split()[1]) for line in whole if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+        images = [n for n, line in enumerate(parts) if line.endswith("/images.npy")]
+        found["images"] += sum(_resident(parts[n:]) for n in images)
     return found
+
+
+def _resident(mapping: list[str]) -> int:
+    """Return the KiB of the first of some mappings that are in memory, shared pages by their share."""
+    return next(int(line.split()[1]) for line in mapping if line.startswith("Pss:"))
 
 
 def stage(folder: Path, rule: str) -> tuple[float, float, Counter[str]]:
@@ -122,7 +127,7 @@ def measure(folder: Path, kind: str, images: int) -> None:
         elapsed, seconds, peak = stage(folder, rule)
         print(
             f"| {images:,} | `{rule}` | {elapsed:.0f} s | {seconds:.0f} s | {peak['own'] / 1024:.0f} MiB "
-            f"| {peak['files'] / 1024:.0f} MiB | {disk(folder):.2f} GB |",
+            f"| {peak['images'] / 1024:.0f} MiB | {disk(folder):.2f} GB |",
             flush=True,
         )
 
