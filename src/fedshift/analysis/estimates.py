@@ -551,9 +551,9 @@ def crossed(trainings: Spread, patients: Spread, residual: Spread) -> Spread:
     """Return the spread of a mean over new trainings and new patients, who are scored by all trainings.
 
     It is that of trainings + patients - residual of the two-way analysis of variance, whose components below zero count
-    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596). A source whose own component
-    vanishes takes its degrees of freedom with it: they fade out where the component is less than a tenth of the source,
-    or the interval would jump where it falls below zero.
+    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596). Where trainings, or
+    patients, vary no more than the residual, their own component is zero, and their degrees of freedom must not count:
+    these fade out where the component is less than a tenth of that spread, since the interval would jump otherwise.
     """
     total = residual.variance
     squares = [(residual.variance**2, residual.df)]

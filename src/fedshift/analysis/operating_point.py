@@ -131,11 +131,11 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
 
 
 def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """Return the influence (groups, 6) of groups of validation patients on RATES of samples (n,), by their threshold.
+    """Return how each group of validation patients moves the six RATES of samples (n,) by their threshold: (groups, 6).
 
-    `without` (groups,) are the thresholds of `chosen_without`. The sum of the squares is the variance of the jackknife
-    by groups, which serves thresholds that are quantiles, too (Shao and Wu, Ann Stat 1989;17:1176). NaN where a rate is
-    not defined without one of the groups.
+    `without` (groups,) are the thresholds that are chosen without the patients of one group. The sum of the squares is
+    the variance of the jackknife by groups, which serves thresholds that are quantiles, too (Shao and Wu, Ann Stat
+    1989;17:1176). NaN where a rate is not defined without one of the groups.
     """
     if not len(without):
         return np.empty((0, len(RATES)))

@@ -63,7 +63,10 @@ class Target:
 
 
 def of_ledger(plan: Plan) -> bool:
-    """Return whether any published value comes from the ledger. Tables that cannot be found are passed over."""
+    """Return whether any published value is an amount of traffic, as the ledger of a study counts it.
+
+    Tables of published values that cannot be found are passed over.
+    """
     return any(_is_counted(row.metric) for path in plan.published if path.is_file() for row in rows(path))
 
 

@@ -87,7 +87,7 @@ def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc",
 
 
 def usual(cls: Kind) -> Algorithm:
-    """Return the algorithm with the settings of the contract."""
+    """Return the algorithm with the settings with which `fedshift test-plugin` tries it."""
     plugin: Algorithm = made(cls, **SHORT.get(cls.name, {}))
     return plugin
 

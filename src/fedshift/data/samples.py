@@ -85,7 +85,7 @@ class Pooled:
         return int(self.starts[-1])
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels of the samples at `index`, which counts through all parts."""
+        """Return inputs and labels of the samples at `index`, which counts through all joined sets."""
         part = np.searchsorted(self.starts, index, side="right") - 1
         where = [np.flatnonzero(part == k) for k in range(len(self.parts))]
         pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]

@@ -193,7 +193,7 @@ class FlatNetwork:
         return names + [alias for alias, first in self.layout.aliases.items() if first in names]
 
     def named_state(self, shared: Tensor, own: Tensor, counters: Tensor) -> dict[str, Tensor]:
-        """Return the `state_dict` of the network with these tensors, on the CPU."""
+        """Return the network's `state_dict`, on the CPU, from its vectors: shared, a client's own, counters."""
         vector = torch.empty_like(self.state_vector)
         self.assemble(vector, shared, own)
         return self.named(vector, counters)

@@ -24,8 +24,8 @@ class ServerSide:
     ----------
     specification : what sites and server agree on
     algorithm, addon, task, seed : those of the specification
-    training : its settings, with the number of local steps if all clients take equally many
-    trainer : the network
+    training : the settings of training, with a number of local steps if every client takes equally many
+    trainer : what holds the network and takes its local steps
     rounds : state between two rounds: server, clients, selected round, history
     beforehand : traffic before the first round, which the ledger adds to that of the rounds
     """

@@ -53,7 +53,7 @@ def validated_by(results: Results) -> Validated:
 
 
 def headline(results: Results) -> pd.DataFrame:
-    """Return the scores of the headline metric, in percent if the metric is one."""
+    """Return the scores of the headline metric, times 100 if it is shown in percent."""
     if results.scores.empty:
         return results.scores.reindex(columns=[*_SCORES, "metric"])
     scores = results.scores[results.scores["metric"] == results.headline.name]

@@ -137,7 +137,7 @@ def descents(n: int, width: int, steps: int) -> tuple[Descent, Descent]:
 
 
 def federation(n: int, width: int) -> Problem:
-    """Return the n-th random federation: inputs from N(0, s^2 I) at a client, targets and weights normal, c = +-1."""
+    """Return the n-th random federation: normal inputs, targets and weights, and random signs c of the second layer."""
     rng = stream("convergence rates", n)
     client = np.repeat(np.arange(CLIENTS), SAMPLES)
     scales = rng.uniform(0.5, 2.0, CLIENTS)[client][:, None]

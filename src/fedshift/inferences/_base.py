@@ -1,4 +1,4 @@
-"""The base of all ways to predict a site with a trained network."""
+"""The base of all inferences: ways in which a trained network predicts the images of a site."""
 
 from __future__ import annotations
 

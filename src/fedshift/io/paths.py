@@ -222,7 +222,7 @@ class Paths:
         return self.results / "partitions" / f"{partition}.parquet"
 
     def control(self, partition: str) -> Path:
-        """Return the table of predictions of the control of a partition. Written by `fedshift control`."""
+        """Return the predictions of a partition's control, a classifier without a network (`fedshift control`)."""
         return self.results / "controls" / f"{partition}.parquet"
 
     def run(self, run: str) -> Path:

@@ -84,11 +84,11 @@ class Ledger:
         return str(record["stamp"]) if record else today
 
     def has(self, made: Made) -> bool:
-        """Return whether today's code was accepted for a file."""
+        """Return whether a user accepted a file of older code as if the code of today had made it."""
         return made.today in self.records.get(made.rule, {}).get(made.key, {})
 
     def add(self, made: Made, record: Record) -> None:
-        """Take up an acceptance. The stamp is that of the code which made the file, whatever was accepted since."""
+        """Note that a file of older code counts as made by today's, and keep the digest of the older code."""
         stamp = self.stamp(made.rule, made.key, made.by)
         self.records.setdefault(made.rule, {}).setdefault(made.key, {})[made.today] = {**record, "stamp": stamp}
 

@@ -150,7 +150,9 @@ def kept(model: nn.Module, chosen: BNPolicy) -> dict[str, Tensor]:
 
 
 def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterator[str]:
-    """Yield a line if a policy keeps nothing, or the same as another one; over other norms than batch, in any case.
+    """Yield a line where a policy would keep no tensor of the network at its client, or the same as another policy.
+
+    With `norms` other than batch norm, a line says so in any case.
 
     Policies coincide where they keep the same tensors: group, layer and instance norm mostly have no running
     statistics, so that `local_statistics` is `aggregated`, and `local_affine` is `local`.

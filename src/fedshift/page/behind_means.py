@@ -216,7 +216,7 @@ class Overlooked:
 
     @property
     def among(self) -> int:
-        """How many are counted at all sites."""
+        """How many there are at all sites, of which some are missed or are false alarms."""
         return sum(among for _, among in self.sites.values())
 
     @property

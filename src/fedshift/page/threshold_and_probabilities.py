@@ -1,4 +1,4 @@
-"""The sections on calibration and on the operating point, a threshold that is chosen at home."""
+"""The sections on calibration, and on rates at a threshold that validation images of the training sites choose."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
 
 
 def scale_of(project: Path = Path()) -> Scale:
-    """Return the scale of a call that names none: that of the project's config/config.yaml, or else the default.
+    """Return the scale, such as "mini" or "paper", of a command that names none: config/config.yaml's, or the default.
 
     Raises UserError for a value other than a scale.
     """

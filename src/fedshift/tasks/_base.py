@@ -158,7 +158,7 @@ class Task(Plugin):
         final: bool = True,
         spacing: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the predictions (n, columns), float64, of masks (n, height, width), for a task with masks.
+        """Return the rows (n, columns) of a table of predictions for masks and references (n, height, width).
 
         Masks hold class numbers below `classes`; for `final` and `spacing` see `predictions`.
         """

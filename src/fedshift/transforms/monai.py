@@ -43,8 +43,8 @@ class Monai(Transform):
     It takes any class that changes one array (channels, height, width), with the settings of its constructor:
     `{ name: monai, transform: RandGaussianNoise, settings: { prob: 0.5, std: 0.05 } }`. Grey levels are 0 to 255 before
     `scale_intensity`, and 0 to 1 after it. A random class acts on training images alone, and gets a new seed for each
-    image. A class that draws nothing acts there too, or with `always` in prediction as well. `fedshift check` builds it
-    and tries it on one image.
+    image. A class that draws nothing acts on training images too and, with `always: true`, on those that are predicted.
+    `fedshift check` builds it and tries it on one image.
     """
 
     libraries = ("monai.transforms",)
