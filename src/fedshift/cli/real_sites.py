@@ -124,5 +124,9 @@ def replay(args: argparse.Namespace) -> int:
 def _agreed() -> bool:
     """Return whether the person at the terminal agrees. Raises UserError where there is none."""
     if not sys.stdin.isatty():
-        raise UserError("fedshift site", "asks whether this may leave, and nobody can answer", "read it, and say --yes")
+        raise UserError(
+            "fedshift site",
+            "asks whether what it lists may leave this site, and no terminal can answer",
+            "read the list, and add --yes",
+        )
     return input("May it leave? Type yes: ").strip().lower() == "yes"

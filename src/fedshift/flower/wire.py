@@ -370,4 +370,4 @@ def answer_tasks(
             raise Over
         if isinstance(asked, Message) and asked.kind == "refused":
             reason = replied.reason if isinstance(replied, Fault) else "the server turned this site away"
-            raise UserError("fedshift site", reason, "then start it again")
+            raise UserError("fedshift site", reason, "mend that, then start the site again")

@@ -123,7 +123,11 @@ def _read(file: Path) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError):
         found = None
     if not found or found[2] != file.name:
-        raise UserError(place, f"{place.name} is not a record of a checksum", "make the file again")
+        raise UserError(
+            place,
+            f"{place.name} is not a record of a checksum",
+            f"make {file.name} again, with the command that wrote it",
+        )
     return found[1], found[3] or ""
 
 

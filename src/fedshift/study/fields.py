@@ -195,7 +195,11 @@ def _searched(value: Any) -> tuple[Algorithm, ...]:
     lists = _lists("algorithm", value)
     for key, values in lists.items():
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-            raise UserError(f".{key}", "is a list, and a search varies numbers alone", "give one value, or two entries")
+            raise UserError(
+                f".{key}",
+                "is a list, and a search varies numbers alone",
+                "give one value, or an entry of `runs` for each",
+            )
         if len(set(values)) < len(values):
             raise UserError(f".{key}", "has a value twice", "leave out one of the two")
     algorithms = _swept("algorithm", value)
