@@ -14,12 +14,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UserError
 from .disk import atomic
-from .shipped import extra
 from .text import UTF8, active, inert, readable
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 EXCEL = (".xlsx", ".xlsm")
 """Endings of Excel files."""
@@ -141,7 +139,7 @@ def _excel_texts(path: Path, called: Callable[[str], str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from .tables import excel_cells  # in a module of its own, since a job that trains has no package for Excel
+    from .excel import excel_cells  # in a module of its own, since a job that trains has no package for Excel
 
     cells = excel_cells(path)
     head, rows = cells.iloc[0], cells.iloc[1:]
@@ -220,20 +218,3 @@ def _require_names(where: object, names: list[str]) -> None:
     twice = [name for name in names if name and names.count(name) > 1]
     if twice:
         raise UserError(where, f"the column {twice[0]!r} appears twice", "rename one of them")
-
-
-def excel_cells(path: Path) -> pd.DataFrame:
-    """Return the cells of the first sheet of an Excel file without blank rows; the index counts rows from 0.
-
-    Raises UserError for a damaged or empty file, and where the package that reads it is missing.
-    """
-    import pandas as pd
-
-    with extra("excel", f"reading {path}"):
-        import openpyxl  # noqa: F401 - pandas loads it
-    with readable(path, "Excel"):
-        cells = pd.read_excel(path, header=None, dtype=object, keep_default_na=False, na_values=[""], engine="openpyxl")
-        filled = cells.dropna(how="all")
-        if filled.empty:
-            raise ValueError("its first sheet is empty")
-    return filled
