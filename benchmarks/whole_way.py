@@ -38,7 +38,7 @@ inferences: [source, tsmobn]
 metrics: [auc, accuracy]
 figures: [sites]
 """,
-    # Nearly all slices are tested, since what is measured is their prediction and their scores.
+    # Nearly all slices are tested, without a control, since what is measured is their prediction and their scores.
     "slices": """title: Slices of 384 pixels, outlined, at four sites
 task: segmentation
 dataset: {{ name: discs, samples: {each}, size: 384 }}
@@ -54,6 +54,7 @@ seeds: [0]
 inferences: [source]
 headline: dice
 metrics: [dice, hd95, assd, nsd]
+control: false
 figures: [outlines]
 """,
 }
