@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -42,12 +44,18 @@ def project(folder: Path, study: str) -> None:
     (folder / "config" / "studies" / "large.yaml").write_text(study, encoding="utf-8")
 
 
-def cost(folder: Path, words: list[str]) -> tuple[float, float]:
-    """Return the processor time in seconds and the peak memory in MiB of a command."""
+def cost(folder: Path, words: list[str], watch: Callable[[int], object] = int) -> tuple[float, float]:
+    """Return the processor time in seconds and the peak memory in MiB of a command of Python.
+
+    `watch` is called with the number of its process twice a second.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     with (folder / "said").open("w+") as said:
         process = subprocess.Popen([sys.executable, *words], cwd=folder, env=environment, stdout=said, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            watch(process.pid)
+            time.sleep(0.5)
+        _, status, usage = ended
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         assert process.returncode == 0, said.read()[-3000:]
