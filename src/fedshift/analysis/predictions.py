@@ -189,7 +189,7 @@ class Predictions:
         return self._splits[key]
 
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
-        """Yield each run that has all test predictions, with them. Raises UserError for a file that is unreadable."""
+        """Yield each run whose test predictions are all there, and these. Raises UserError for an unreadable file."""
         for run in runs:
             if self._has(run, inference):
                 yield run, self.read(run, inference)

@@ -48,7 +48,7 @@ class RunningVariances:
         layers = [k for k in tracked if layout.places[f"{k}.running_var"].span.stop <= shared.stop]
         self.pooled = how == "pooled" and bool(layers)
         if self.pooled:
-            spans = [[layout.places[f"{k}.running_{problem}"].span for k in layers] for problem in ("mean", "var")]
+            spans = [[layout.places[f"{k}.running_{moment}"].span for k in layers] for moment in ("mean", "var")]
             mean, var = (torch.cat([torch.arange(s.start, s.stop) for s in kind]) - shared.start for kind in spans)
             self._mean = mean.to(device)
             self._var = var.to(device)

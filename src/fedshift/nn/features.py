@@ -52,7 +52,7 @@ def classifier(model: nn.Module) -> nn.Linear:
         raise UserError("model", problem, "choose an inference that needs none, such as source")
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
-        raise UserError("model", "has no linear layer, whose input would be its features", "use one that ends in one")
+        raise UserError("model", "has no linear layer, whose input would be its features", "end it in a linear layer")
     return layers[-1]
 
 

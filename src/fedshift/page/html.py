@@ -123,7 +123,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """Claims, one below the other."""
+    """What a study claimed beforehand and what it found, one claim below the other."""
 
     rows: Sequence[Claim]
 
