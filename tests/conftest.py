@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 import sys
 
 import pytest
@@ -56,6 +57,12 @@ def _checkpoint_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a training write all its checkpoints, though writing one takes long on a disk that others use."""
     if "fedshift.jobs.train" in sys.modules:
         monkeypatch.setattr(sys.modules["fedshift.jobs.train"], "CHEAP", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test write its files without waiting until they are on the disk. Tests of that count the calls."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
