@@ -10,7 +10,7 @@ import torch
 
 from fedshift.core.registry import build
 from fedshift.engine.prediction import probabilities
-from fedshift.nn.arithmetic import channels_last
+from fedshift.nn.device import channels_last
 
 from .loads import Load, resident
 from .setting import Case, Figures, Setting, computing, in_turn

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedshift.data.samples import MappedSamples, TensorSamples
-from fedshift.nn.transfer import array_to_device
+from fedshift.nn.device import array_to_device
 
 from .loads import DENSENET_SMALL, LR, Load, Loss, bare_round, convolves, resident
 from .setting import Case, Figures, NotHereError, Setting, computing, in_turn

@@ -21,7 +21,7 @@ from fedshift.engine.prediction import adapted_probabilities, client_answer, pro
 from fedshift.inferences import Site
 from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.models import initialise
-from fedshift.nn.arithmetic import channels_last
+from fedshift.nn.device import channels_last
 from fedshift.tasks import CLASSIFICATION, Segmentation, Task
 
 from .loads import UNET_SMALL

@@ -17,7 +17,7 @@ import torch
 
 import fedshift
 from fedshift.jobs.devices import take_device
-from fedshift.nn.arithmetic import arithmetic
+from fedshift.nn.device import arithmetic
 
 T = TypeVar("T")
 Figures = dict[str, Any]

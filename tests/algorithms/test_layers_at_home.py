@@ -15,8 +15,8 @@ from fedshift.algorithms import Algorithm, Local, Phase
 from fedshift.core.registry import build, discover, get
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Personalise
-from fedshift.nn import layer_policy
-from fedshift.nn.layer_policy import LAYERS, LayerPolicy
+from fedshift.nn import policies
+from fedshift.nn.policies import LAYERS, LayerPolicy
 
 BASE = {"rounds": 3, "local_epochs": 2, "batch_size": 4, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 HEAD = ("9.weight", "9.bias")
@@ -189,7 +189,7 @@ def test_lg_fedavg_whose_head_rests_is_local_with_a_fixed_head() -> None:
 
 
 def test_head_and_body_at_home_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(layer_policy.LAYERS, "all_home", LayerPolicy(head=False, body=False))
+    monkeypatch.setitem(policies.LAYERS, "all_home", LayerPolicy(head=False, body=False))
     assert gap(after(variant("fedavg", layers="all_home"), bn="local"), after("local")) < 1e-12
     assert gap(after(variant("fedavg", layers="head_home"), bn="local"), after("local")) > 1e-3
 

@@ -10,11 +10,10 @@ import pytest
 from toy import CLASSES, SIZES, clients, network
 
 from fedshift import Federation
-from fedshift.algorithms import Collaboration
+from fedshift.algorithms import Collaboration, Traffic
 from fedshift.algorithms._collaboration import NoCollaboration
 from fedshift.analysis import communication
 from fedshift.analysis.communication import SampleCounts, forecast
-from fedshift.engine.ledger import Traffic
 from fedshift.page.history import Trained, costs
 
 AMPLITUDE = {"name": "amplitude", "fraction": 0.2, "bank": 10}

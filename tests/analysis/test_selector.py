@@ -11,7 +11,7 @@ import pytest
 from fedshift.analysis.cells import Cell, Finder
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
-from fedshift.nn.bn_policy import NORMS
+from fedshift.nn.policies import NORMS
 from fedshift.study.published import Published, checked, merged
 
 RUNS = [

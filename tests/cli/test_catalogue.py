@@ -12,7 +12,7 @@ import pytest
 
 from fedshift.cli import main
 from fedshift.core.registry import build, discover
-from fedshift.nn.bn_policy import POLICIES
+from fedshift.nn.policies import POLICIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 ALGORITHMS = sorted(discover("algorithm"))

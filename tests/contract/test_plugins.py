@@ -26,7 +26,7 @@ from fedshift.contract.transforms import SHAPES as BATCHES
 from fedshift.core.registry import KINDS, build, discover
 from fedshift.core.rng import stream
 from fedshift.models import initialise
-from fedshift.nn.bn_policy import POLICIES
+from fedshift.nn.policies import POLICIES
 from fedshift.transforms import shape_after
 
 CASES = {

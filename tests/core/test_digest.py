@@ -255,7 +255,7 @@ REACHED = reached()
         ("study/declaration.py", set()),
         ("datasets/camelyon17.py", set()),
         ("figures/sites.py", set()),
-        ("engine/optimiser.py", {*TRAIN}),
+        ("engine/local_training.py", {*TRAIN}),
         ("nn/batchnorm.py", EVERY),
         ("core/rng.py", EVERY),
         ("inferences/tsmobn.py", {"tsmobn"}),

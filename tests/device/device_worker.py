@@ -36,14 +36,15 @@ from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
 from fedshift.data import samples as stored
 from fedshift.data.samples import MappedSamples, TensorSamples, at_site, site_statistics
+from fedshift.engine.federation import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities
-from fedshift.engine.round import LocalRound, ServerRound
+from fedshift.engine.server_side import ServerRound
 from fedshift.inferences import Inference, Personalise, Site
 from fedshift.io.arrays import read_tensors
 from fedshift.io.tables import read_table
 from fedshift.jobs.predict import MaskReader
 from fedshift.models import initialise
-from fedshift.nn.transfer import read_ahead
+from fedshift.nn.device import read_ahead
 from fedshift.tasks import Segmentation
 from fedshift.transforms import Transform
 

@@ -13,7 +13,7 @@ from toy import CLASSES, Noted, clients, differing, gap, network
 from fedshift import Federation, Training, UserError
 from fedshift.addons import Addon
 from fedshift.core.registry import build, discover, validated
-from fedshift.engine.class_weights import balanced
+from fedshift.engine.client import balanced
 
 SETTINGS: dict[str, Any] = {"rounds": 2, "batch_size": 4, "lr": 0.1, "select": "last"}
 FULL: dict[str, Any] = {"rounds": 1, "batch_size": 64, "lr": 0.5, "select": "last"}

@@ -14,7 +14,7 @@ from rotation import of_day
 
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
-from fedshift.nn.bn_policy import POLICIES
+from fedshift.nn.policies import POLICIES
 
 POSSIBLE = [c for c in all_combinations() if not reason(c)]
 IMPOSSIBLE = [c for c in all_combinations() if reason(c)]

@@ -20,8 +20,8 @@ from fedshift.algorithms.scaffold import Scaffold
 from fedshift.core import registry
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
+from fedshift.engine.messages import Message, content_of
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Message, content_of
 from fedshift.jobs.replay import Replay
 
 PLAIN: dict[str, Any] = {"rounds": 3, "batch_size": 6, "lr": 0.05}

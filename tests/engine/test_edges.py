@@ -23,7 +23,6 @@ from fedshift.addons import Addon, extended
 from fedshift.algorithms import Local
 from fedshift.algorithms.moon import Moon
 from fedshift.core.errors import UserError
-from fedshift.engine.round import assignment
 from fedshift.models.densenet_small import DenseNetSmall
 from fedshift.nn.batchnorm import batch_norms
 
@@ -41,7 +40,7 @@ def federation(algorithm: Any = "fedavg", bn: str | None = None, **given: Any) -
 def working(fed: Federation, place: int = 0) -> Any:
     """The work of a client in the next round, as it begins."""
     fed.server.lr = fed.training.lr
-    fed.trainer.take_turn(fed.clients[place], assignment(fed.rounds, place, fed.algorithm.broadcast(fed.server)))
+    fed.trainer.take_turn(fed.clients[place], fed.rounds.assignment(place, fed.algorithm.broadcast(fed.server)))
     return fed.trainer
 
 

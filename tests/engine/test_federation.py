@@ -21,7 +21,7 @@ from toy import SIZES, TRAVELS, Noted, clients, differing, gap, network, states
 from fedshift import Federation, Training, UserError
 from fedshift.algorithms import Algorithm, Local
 from fedshift.core.errors import Interrupted
-from fedshift.engine.batches import batch_indices
+from fedshift.data.samples import batch_indices
 from fedshift.io.arrays import read_tensors, write_tensors
 
 SETTINGS = Training(rounds=3, local_epochs=2, batch_size=4, lr=0.05)

@@ -14,9 +14,9 @@ from toy import CLASSES, SHAPE, clients
 
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.message_forms import MessageForms
+from fedshift.engine.local_training import LocalTrainer
+from fedshift.engine.messages import Message, MessageForms
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Message
 from fedshift.hospitals.agreed import rehearsed
 
 TRIED = [Combination(name, bn) for name in sorted(ALGORITHMS) if name != "pooled" for bn in ALGORITHMS[name].policies]
@@ -76,7 +76,7 @@ def test_a_joint_step_that_ends_before_the_last_round_is_known(tmp_path: Path) -
 def test_the_forms_of_scaffold_are_its_network_and_its_control_variate() -> None:
     specification = opened(Combination("scaffold", "aggregated"))
     forms = forms_of(specification)
-    shared = specification.trainer(specification.training, torch.device("cpu"), False).shared
+    shared = LocalTrainer(specification, specification.training, torch.device("cpu"), False).shared
     (asked,), (answered,) = forms.questions["train"], forms.answers["train", 0]
     form = tuple(shared.shape), shared.dtype
     assert asked.keys() == {"received", "broadcast/c"}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from messages import SENT, require_sent
 
-from fedshift.engine.transport import Fault, Message, packed, unpacked
+from fedshift.engine.messages import Fault, Message, packed, unpacked
 from fedshift.io import arrays
 
 

@@ -19,8 +19,8 @@ from fedshift import Federation, Training
 from fedshift.contract.algorithms import learns
 from fedshift.core.registry import build
 from fedshift.models import initialise
-from fedshift.nn.bn_policy import POLICIES
 from fedshift.nn.norms import Mixture
+from fedshift.nn.policies import POLICIES
 
 Array = NDArray[np.float64]
 SETTINGS = {"rounds": 2, "batch_size": 8, "lr": 0.02, "select": "last"}

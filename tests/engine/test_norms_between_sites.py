@@ -16,7 +16,7 @@ from fedshift import Federation
 from fedshift.contract.fixtures import clients
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.specification import Specification
-from fedshift.nn.bn_policy import POLICIES
+from fedshift.nn.policies import POLICIES
 
 SETTINGS = {"rounds": 2, "batch_size": 6, "lr": 0.02, "select": "last"}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -13,7 +13,7 @@ from fedshift.data.samples import TensorSamples
 from fedshift.engine import prediction
 from fedshift.engine.prediction import class_probabilities, probabilities
 from fedshift.inferences.source import Source
-from fedshift.nn.transfer import in_float64
+from fedshift.nn.device import in_float64
 from fedshift.tasks import CLASSIFICATION, Segmentation
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

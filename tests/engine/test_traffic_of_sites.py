@@ -13,7 +13,7 @@ from three_sites import SITES, STUDY, write
 from fedshift import study
 from fedshift.analysis.communication import forecast
 from fedshift.core.units import FLOAT_BYTES
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.messages import Fault, Message
 from fedshift.hospitals import agreed
 from fedshift.study.plan import Plan
 

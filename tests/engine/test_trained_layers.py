@@ -13,11 +13,11 @@ from toy import CLASSES, clients, differing, kinds, network, of_clients, softmax
 from fedshift import Federation, Training, UserError
 from fedshift.core.registry import build, discover
 from fedshift.core.rng import torch_stream
-from fedshift.engine.batches import batch_stream
+from fedshift.data.samples import batch_stream
 from fedshift.nn.batchnorm import batch_norms
 from fedshift.nn.features import classifier, inputs_of
 from fedshift.nn.flat_state import Layout
-from fedshift.nn.layer_policy import rest
+from fedshift.nn.norms import rest
 
 TRAINING = {"rounds": 2, "batch_size": 4, "local_epochs": 2, "lr": 0.05, "weight_decay": 0.1, "select": "last"}
 BOTH = ("norm", "head")

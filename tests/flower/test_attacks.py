@@ -21,7 +21,7 @@ WRONG_SITE = f"""
 import runpy, sys
 sys.path.insert(0, {SUPPORT!r})
 from wrong_messages import wrong_about, wrong_tensors
-from fedshift.engine.transport import Message
+from fedshift.engine.messages import Message
 from fedshift.hospitals.hospital import Hospital
 
 honest, sent = Hospital.answer, []
@@ -44,7 +44,7 @@ import json, runpy, sys
 from pathlib import Path
 sys.path.insert(0, {SUPPORT!r})
 from wrong_messages import wrong_about, wrong_tensors
-from fedshift.engine.transport import Fault
+from fedshift.engine.messages import Fault
 from fedshift.flower.wire import FlowerTransport
 
 honest = FlowerTransport.ask

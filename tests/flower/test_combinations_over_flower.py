@@ -24,7 +24,7 @@ from patience import PATIENCE
 from toy import SIZES
 
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.transport import Message
+from fedshift.engine.messages import Message
 from fedshift.flower import processes, wire
 from fedshift.flower.superlink import superlink
 from fedshift.hospitals.study_server import OfRun, wait_for_sites

@@ -27,8 +27,8 @@ from fedshift import study
 from fedshift.core.errors import UserError
 from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.coordinator import Coordinator
+from fedshift.engine.messages import Fault, Message, content_of
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Fault, Message, content_of
 from fedshift.flower import keys, processes, superlink, wire
 from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed

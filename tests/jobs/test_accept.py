@@ -17,7 +17,7 @@ from tiny_project import Project
 from fedshift import __version__, study
 from fedshift.cli import main
 from fedshift.core.errors import UserError
-from fedshift.engine.optimiser import SGD
+from fedshift.engine.local_training import SGD
 from fedshift.io.checksums import damage, record, recorded
 from fedshift.io.paths import TRAINED, Paths, checksum
 from fedshift.io.tables import write_table

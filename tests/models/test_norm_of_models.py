@@ -11,8 +11,7 @@ from torch import nn
 from fedshift.core.errors import UserError
 from fedshift.core.registry import build
 from fedshift.models import Model, initialise, shaped
-from fedshift.nn.norms import ImageLayerNorm, Mixture, type_of
-from fedshift.nn.standardised import StandardisedConv2d
+from fedshift.nn.norms import ImageLayerNorm, Mixture, StandardisedConv2d, type_of
 
 SHAPES = {
     "unet_small": (3, 32, 32),

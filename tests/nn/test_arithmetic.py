@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedshift import Federation, UserError
-from fedshift.nn.arithmetic import arithmetic
+from fedshift.nn.device import arithmetic
 
 Switches = dict[str, Any]
 

@@ -10,8 +10,8 @@ from toy import BATCH_NORMS, NORMS, SHAPE, TRAVELS, differing, kinds, network
 
 from fedshift import Federation
 from fedshift.nn.batchnorm import batch_norms
-from fedshift.nn.bn_policy import POLICIES
 from fedshift.nn.flat_state import Layout
+from fedshift.nn.policies import POLICIES
 
 
 def parts(layout: Layout) -> dict[str, slice]:

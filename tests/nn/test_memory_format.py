@@ -11,7 +11,7 @@ from toy import SHAPE, clients, fingerprint, gap, network
 from fedshift import Federation
 from fedshift.core.registry import build
 from fedshift.models import initialise
-from fedshift.nn.arithmetic import channels_last
+from fedshift.nn.device import channels_last
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from fedshift.nn.batchnorm import affine_parameters, batch_norm_by, by_batch
-from fedshift.nn.norms import Mixture
-from fedshift.nn.standardised import StandardisedConv2d, clip_rows, clipped_parameters
+from fedshift.nn.norms import Mixture, StandardisedConv2d, clip_rows, clipped_parameters
 
 X = torch.tensor([[1.0, 3.0], [5.0, 11.0]], dtype=torch.float64)
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from fedshift.core.errors import UserError
 from fedshift.nn.batchnorm import batch_norm_by, by_batch
-from fedshift.nn.bn_policy import NORMS, norm_types, policy
+from fedshift.nn.device import without_memory
 from fedshift.nn.flat_state import Layout
 from fedshift.nn.norms import ImageLayerNorm, Mixture, audit, counts, kept, remarks, type_of
-from fedshift.nn.sizing import without_memory
+from fedshift.nn.policies import NORMS, norm_types, policy
 
 X = torch.tensor([[1.0, 3.0], [5.0, 11.0]], dtype=torch.float64)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 
 from fedshift.models._blocks import MeanOfCells, means
-from fedshift.nn.pixels import cross_entropies
+from fedshift.nn.features import cross_entropies
 from fedshift.tasks import Classification
 
 G = torch.Generator().manual_seed(0)

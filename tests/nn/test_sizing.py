@@ -7,7 +7,7 @@ from torch import nn
 
 from fedshift.core.registry import build
 from fedshift.core.rng import keyed
-from fedshift.nn.sizing import without_memory
+from fedshift.nn.device import without_memory
 
 
 def shapes(network: nn.Module) -> dict[str, torch.Size]:

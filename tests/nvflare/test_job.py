@@ -18,7 +18,7 @@ from nvflare.fuel.utils import fobs
 from three_sites import SITES, STUDY, write
 
 from fedshift.core.errors import UserError
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.messages import Fault, Message
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json
 from fedshift.jobs import replay

@@ -22,7 +22,7 @@ from fedshift import study
 from fedshift.analysis import score, summed
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import usable
-from fedshift.engine.transport import Fault, Message, packed, unpacked
+from fedshift.engine.messages import Fault, Message, packed, unpacked
 from fedshift.hospitals import study_server
 from fedshift.hospitals.hospital import Hospital, leaves
 from fedshift.hospitals.rows import groups, opened_rows, opened_sums

@@ -13,7 +13,7 @@ from fedshift import study
 from fedshift.cli.data import norms
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
-from fedshift.nn.bn_policy import NORMS
+from fedshift.nn.policies import NORMS
 from fedshift.study.plan import Plan
 from fedshift.study.run import Run
 

@@ -12,7 +12,7 @@ from fedshift import Federation
 from fedshift.core import registry
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.specification import Specification
-from fedshift.nn.bn_policy import POLICIES
+from fedshift.nn.policies import POLICIES
 
 ALGORITHMS = registry.discover("algorithm")
 ADDONS = (None, *sorted(registry.discover("addon")))

@@ -10,11 +10,10 @@ import torch
 
 from fedshift.core.errors import UserError
 from fedshift.engine.federation import Federation
-from fedshift.engine.message_forms import MessageForms
+from fedshift.engine.messages import Fault, Message, MessageForms, packed, unpacked
 from fedshift.engine.site import Site
 from fedshift.engine.site_state import SiteState
 from fedshift.engine.specification import Specification
-from fedshift.engine.transport import Fault, Message, packed, unpacked
 
 Change = Callable[[str, Message], Message]
 

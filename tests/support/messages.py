@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.messages import Fault, Message
 
 SENT = Message(
     "train",

@@ -7,8 +7,7 @@ from typing import Any
 from torch import nn
 
 from fedshift.contract.fixtures import network
-from fedshift.nn.norms import ImageLayerNorm, Mixture
-from fedshift.nn.standardised import StandardisedConv2d
+from fedshift.nn.norms import ImageLayerNorm, Mixture, StandardisedConv2d
 
 MAKES: dict[str, Any] = {
     "batch": nn.BatchNorm2d,

@@ -15,7 +15,7 @@ from three_sites import SITES, STUDY, write
 
 from fedshift import study
 from fedshift.engine.coordinator import Coordinator
-from fedshift.engine.transport import Fault, Message
+from fedshift.engine.messages import Fault, Message
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths, RunFiles

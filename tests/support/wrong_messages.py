@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedshift.engine.transport import Message
+from fedshift.engine.messages import Message
 
 VALUES: dict[str, Any] = {
     "null": None,

@@ -12,11 +12,11 @@ import torch
 from own_images import STUDY, Project
 
 from fedshift import UserError
+from fedshift.algorithms import Traffic
 from fedshift.core.registry import build
 from fedshift.core.rng import stream
 from fedshift.data.prepared import read_partition
 from fedshift.data.samples import MappedSamples, at_site, site_statistics
-from fedshift.engine.ledger import Traffic
 from fedshift.jobs import train as job
 from fedshift.jobs.apply import apply, chosen
 from fedshift.jobs.predict import predict

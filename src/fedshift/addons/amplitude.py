@@ -73,7 +73,7 @@ class Amplitude(Addon):
         """Return images (batch, channels, height, width) whose amplitudes lean towards those of other clients."""
         import torch
 
-        from ..nn.transfer import to_device
+        from ..nn.device import to_device
         from ._spectrum import amplitudes, exchanged
 
         half_width = self._half_width(x)

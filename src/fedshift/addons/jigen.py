@@ -104,7 +104,7 @@ class JiGen(Addon):
         import torch
         from torch.nn.functional import pad
 
-        from ..nn.transfer import constant
+        from ..nn.device import constant
 
         if x.dim() != 4 or min(x.size(-2), x.size(-1)) < self.grid:
             problem = f"the network's inputs are not images of at least {self.grid} x {self.grid} pixels"

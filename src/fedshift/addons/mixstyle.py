@@ -55,7 +55,7 @@ class MixStyle(Addon):
         import torch
         from torch.distributions import Beta
 
-        from ..nn.transfer import to_device
+        from ..nn.device import to_device
         from ._places import styles
 
         if float(torch.rand(())) >= self.p or not self.alpha or x.size(-1) * x.size(-2) == 1:

@@ -19,7 +19,7 @@ from ._base import (
     class_loss,
     task_loss,
 )
-from ._collaboration import Collaboration
+from ._collaboration import Collaboration, Traffic
 from ._training import ADAM, Training
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Objective",
     "Phase",
     "Server",
+    "Traffic",
     "Training",
     "class_loss",
     "task_loss",

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 from ..core.errors import UserError, did_you_mean
 from ..core.registry import Plugin, build
 from ..core.rng import Draws
-from ..nn.bn_policy import POLICIES
-from ..nn.layer_policy import LAYERS
+from ..nn.policies import LAYERS, POLICIES
 from ..tasks import Task
 from ._collaboration import Collaboration
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from ..nn.bn_policy import BNPolicy
     from ..nn.features import Outputs
     from ..nn.flat_state import Layout
+    from ..nn.policies import BNPolicy
     from ._training import Training
 
 LOGGED = "log_"
@@ -324,6 +323,10 @@ class Phase:
     epochs: int | None = None
     freezes_statistics: bool = False
     finishes: bool = False
+
+    def steps(self, n: int, training: Training) -> int:
+        """Return the number of local steps that a client with `n` samples takes in this phase."""
+        return training.steps_in_round(n) if self.epochs is None else self.epochs * training.steps_in_epoch(n)
 
 
 class Algorithm(Plugin):

@@ -1,9 +1,10 @@
-"""Ways in which clients work together: in a federation, with their data in one place, or each alone."""
+"""Ways in which clients work together: in a federation, with data in one place, or alone; and what they exchange."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -109,3 +110,48 @@ class NoCollaboration(_Apart):
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:
         """Return each client's own score, in the order of `clients`; NaN for a client without a score."""
         return [scores.get(client, math.nan) for client in clients]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The floats of one exchange, such as the one before the first round, of all clients together.
+
+    Attributes
+    ----------
+    down : floats that clients receive
+    down_broadcast : floats that the server sends where one message reaches all clients
+    up : floats that clients send
+    """
+
+    down: int = 0
+    down_broadcast: int = 0
+    up: int = 0
+
+    @classmethod
+    def passed_on(cls, sizes: Mapping[str, int], collaboration: Collaboration) -> Traffic:
+        """Return the traffic of `sizes` floats that each client sends, and that every client gets from all others."""
+        heard = [{k: n for k, n in collaboration.heard(client, sizes).items() if k != client} for client in sizes]
+        sent = sum(n for client, n in sizes.items() if any(client in others for others in heard))
+        return cls(sum(sum(others.values()) for others in heard), sent, sent)
+
+    @classmethod
+    def summed_up(cls, numbers: int, clients: Collection[str], collaboration: Collaboration) -> Traffic:
+        """Return the traffic of vectors (numbers,) that each client sends, and whose sum all clients get."""
+        if not cls.passed_on(dict.fromkeys(clients, numbers), collaboration).up:
+            return cls()
+        return cls(numbers * len(clients), numbers, numbers * len(clients))
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Return the sum of two exchanges that take place together."""
+        return Traffic(self.down + other.down, self.down_broadcast + other.down_broadcast, self.up + other.up)
+
+    @property
+    def messages(self) -> int:
+        """Messages in one direction: one if anything is sent, since all of it can be sent together."""
+        return int(self.up > 0)
+
+    def floats(self, broadcast: bool) -> int:
+        """Return the floats in both directions; with `broadcast`, what the server sends counts once."""
+        if broadcast:
+            return self.up + self.down_broadcast
+        return self.up + self.down

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -274,6 +275,23 @@ class Training(Frozen, allow_inf_nan=False):
                 f"has {samples} training images, fewer than one batch of {self.batch_size}",
                 "lower training.batch_size, or make the site external",
             )
+
+    def steps_in_epoch(self, n: int) -> int:
+        """Return the number of batches in one pass over `n` samples; see `data.samples.batch_indices`."""
+        joined = n % self.batch_size == 1 and n > 1 and not self.replacement
+        return math.ceil(n / self.batch_size) - joined
+
+    def steps_in_round(self, n: int) -> int:
+        """Return the number of local steps that these settings ask of a client with `n` samples in a round."""
+        return self.local_steps or self.local_epochs * self.steps_in_epoch(n)
+
+    def equalised(self, sizes: Iterable[int]) -> Training:
+        """Return the settings for clients with these numbers of samples: `equal_steps` are those of the largest."""
+        return self.taking(max(map(self.steps_in_round, sizes))) if self.equal_steps else self
+
+    def taking(self, steps: int) -> Training:
+        """Return the settings with which each client takes this number of local steps in a round."""
+        return self.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})
 
     def clients_in_round(self, clients: int) -> int:
         """Return the number of clients that take part in a round, out of `clients` in all."""

@@ -12,8 +12,8 @@ from ._collaboration import SharedPrototypes
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..nn.bn_policy import BNPolicy
     from ..nn.flat_state import Layout
+    from ..nn.policies import BNPolicy
 
 
 class FedProto(Algorithm):

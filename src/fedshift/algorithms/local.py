@@ -8,8 +8,8 @@ from ._base import Algorithm
 from ._collaboration import NoCollaboration
 
 if TYPE_CHECKING:
-    from ..nn.bn_policy import BNPolicy
     from ..nn.flat_state import Layout
+    from ..nn.policies import BNPolicy
 
 
 class SingleSet(Algorithm):

@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..algorithms import Server
+from ..algorithms import Server, Traffic
 from ..core.errors import UserError
 from ..core.units import FLOAT_BYTES, GBIT, GIB, MIB
 from ..data.prepared import read_partition
 from ..engine.federation import Federation
-from ..engine.ledger import Traffic
 from ..engine.server_side import drawn
 from ..engine.specification import Specification
 from ..io.paths import Paths

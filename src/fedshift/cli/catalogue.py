@@ -12,8 +12,8 @@ from ..analysis.values import DASH, Table
 from ..core import registry
 from ..interface.federation import Federation
 from ..models import initialise
-from ..nn.bn_policy import POLICIES
 from ..nn.features import classifier
+from ..nn.policies import POLICIES
 
 LATE = 10_000
 """Number of a round in which every phase that an algorithm begins with has ended."""

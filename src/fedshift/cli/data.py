@@ -23,7 +23,7 @@ from ..io.checksums import remembered
 from ..io.download import Source
 from ..io.paths import Paths, memory, one_spelling
 from ..io.text import read_json
-from ..nn.bn_policy import BATCH
+from ..nn.policies import BATCH
 from ..study import Plan
 from .group import Group
 

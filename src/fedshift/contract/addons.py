@@ -30,11 +30,11 @@ from .algorithms import (
     networks,
     outlining,
     setting_matters,
+    watched,
     weighs_classes,
 )
 from .case import Case, made, numeric, require
 from .fixtures import CLASSES, clients, differing, network, require_alone
-from .hooks import watched
 
 Kind = type[Addon]
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "moon", "perfedavg")

@@ -1,17 +1,20 @@
-"""Samples of a client: tensors in memory, or rows of a memory-mapped array, and what transforms take from a site's."""
+"""Samples of a client, in memory or rows of a memory-mapped array; their batches; what transforms know of a site."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.units import IGNORED
-from ..nn.transfer import array_to_device, to_device
+from ..nn.device import array_to_device, to_device
 from ..transforms import Transform, shape_after
+
+if TYPE_CHECKING:
+    from ..algorithms import Training
 
 BATCH = 256
 """Number of images that are read together."""
@@ -188,6 +191,28 @@ def mapped(
     if masks is not None:
         return MaskedSamples(images, rows, masks, transforms, device)
     return MappedSamples(images, rows, labels, transforms, device)
+
+
+def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yield consecutive batches of `order`.
+
+    A last batch of one sample joins the batch before it, since BN cannot train on a single vector.
+    """
+    n = len(order)
+    cuts = list(range(0, n, size))
+    if n % size == 1 and n > 1:
+        cuts.pop()
+    for start, stop in zip(cuts, [*cuts[1:], n], strict=True):
+        yield order[start:stop]
+
+
+def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iterator[np.ndarray]:
+    """Yield batches of indices below `n` without end: epoch after epoch, or each batch drawn with replacement."""
+    while True:
+        if training.replacement:
+            yield torch.randint(n, (training.batch_size,), generator=generator).numpy()
+        else:
+            yield from batch_indices(torch.randperm(n, generator=generator).numpy(), training.batch_size)
 
 
 def labels_of(samples: Samples) -> Tensor:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..addons import Addon
-from ..algorithms import Algorithm, Server, Training
+from ..algorithms import Algorithm, Collaboration, Server, Traffic, Training
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
-from ..data.samples import Pooled, Samples, TensorSamples, known_labels, labels_of
+from ..data.samples import Pooled, Samples, TensorSamples, class_counts, known_labels, labels_of
 from ..tasks import Task
-from .ledger import Traffic
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
+
 
 CHANNELS = (1, 3, 4)
 """Numbers of channels that images usually have."""
@@ -70,10 +71,6 @@ class Member(ClientTensors):
     weight: float
     first_round: int | None = None
     here: bool = True
-
-    def has_trained(self, number: int) -> bool:
-        """Return whether the client took part in any round up to `number`."""
-        return self.first_round is not None and self.first_round <= number
 
 
 @dataclass(eq=False, kw_only=True)
@@ -136,8 +133,7 @@ def open_clients(
     return [Client(m.name, m.share, m.weight, train=train[m.name], val=val.get(m.name)) for m in members]
 
 
-@dataclass(frozen=True)
-class Sites:
+class Sites(NamedTuple):
     """Samples of all sites of a federation, by name.
 
     Attributes
@@ -151,11 +147,6 @@ class Sites:
     validation: dict[str, Samples]
     elsewhere: dict[str, Samples]
     watched: dict[str, Samples]
-
-    def require_classes(self, model: nn.Module, task: Task) -> None:
-        """Raise UserError for a class that has no output of the network; see `require_classes`."""
-        validation = self.validation | self.elsewhere
-        require_classes(model, task, {"client": self.train, "validation": validation, "watched": self.watched})
 
 
 def open_sites(
@@ -201,16 +192,6 @@ def give_tensors(
         client.state |= added
 
 
-def collect_offers(clients: Sequence[Client], algorithm: Algorithm, server: Server) -> Traffic:
-    """Give the server what clients send it once, before the first round; return the traffic.
-
-    Raises UserError if clients send tensors of several names or shapes.
-    """
-    return put_together(
-        {client.name: offer_of(client.train, algorithm, server) for client in clients}, algorithm, server
-    )
-
-
 def offer_of(samples: Samples, algorithm: Algorithm, server: Server) -> dict[str, Tensor]:
     """Return what a client with these training samples sends to the server once, before the first round."""
     if type(algorithm).offer is Algorithm.offer:
@@ -219,7 +200,10 @@ def offer_of(samples: Samples, algorithm: Algorithm, server: Server) -> dict[str
 
 
 def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm, server: Server) -> Traffic:
-    """Give the server the offers of clients by name; return the traffic. Raises as `collect_offers` does."""
+    """Give the server what clients send it once, before the first round, by client; return the traffic.
+
+    Raises UserError if clients send tensors of several names or shapes.
+    """
     (one, first), *_ = offers.items()
     for name, offer in offers.items():
         if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in first.items()}:
@@ -277,13 +261,11 @@ def _samples(where: str, task: Task, given: Any, dtype: torch.dtype | None) -> S
         return _tensor_samples(where, task, x, y)
     if not callable(getattr(given, "batch", None)):
         remedy = "give (x, y), arrays of all its inputs and targets, or an object with the methods of Samples"
-        raise UserError(where, f"is {_article(type(given).__name__)}, from which no batches can be taken", remedy)
+        noun = type(given).__name__
+        article = "an" if noun[:1].lower() in "aeiou" else "a"
+        raise UserError(where, f"is {article} {noun}, from which no batches can be taken", remedy)
     samples: Samples = given
     return samples
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _tensor_samples(where: str, task: Task, x: Tensor, y: Tensor) -> TensorSamples:
@@ -357,3 +339,48 @@ def outputs(model: nn.Module, task: Task, x: Tensor) -> int:
     with undisturbed(), torch.no_grad():
         logits = copy.deepcopy(model).to(x.device).eval()(x)
     return task.require_outputs(x, logits)
+
+
+def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Traffic:
+    """Give each client the weights of the classes that the training asks for, and return the traffic.
+
+    See `class_weights`. Raises UserError for a label without a weight.
+    """
+    if training.class_weights is None:
+        return Traffic()
+    counted = [class_counts(client.train).numpy() for client in clients]
+    for client, weights in zip(clients, class_weights(counted, training, collaboration), strict=True):
+        client.class_weights = torch.from_numpy(weights.copy())
+    return counting(counted, [client.name for client in clients], training, collaboration)
+
+
+def class_weights(counted: Sequence[np.ndarray], training: Training, collaboration: Collaboration) -> np.ndarray:
+    """Return the weights of the classes at each client, (clients, classes), given each client's counts of labels.
+
+    `balanced` gives class c the weight n / (K n_c), with n training images, n_c of them of class c, and K classes that
+    have any. The counts are the sums over all clients: each sends its own once, K integers, and gets the sums. Clients
+    that train alone use their own counts. Raises UserError for a label without a weight.
+    """
+    classes = max(map(len, counted))
+    if isinstance(training.class_weights, tuple):
+        if classes > len(training.class_weights):
+            problem = f"has {len(training.class_weights)} weights, and there is a label {classes - 1}"
+            raise UserError("training.class_weights", problem, "give one weight for each class")
+        return np.tile(training.class_weights, (len(counted), 1))
+    counts = np.stack([np.pad(count, (0, classes - len(count))) for count in counted])
+    return balanced(collaboration.class_counts(counts))
+
+
+def counting(
+    counted: Sequence[np.ndarray], names: Sequence[str], training: Training, collaboration: Collaboration
+) -> Traffic:
+    """Return the traffic of the counts of labels that clients send, where the weights of classes depend on them."""
+    if training.class_weights != "balanced":
+        return Traffic()
+    return Traffic.summed_up(max(map(len, counted)), names, collaboration)
+
+
+def balanced(counts: np.ndarray) -> np.ndarray:
+    """Return n / (K n_c) for each row of counts (clients, classes), and 0 for classes without images."""
+    shown = (counts > 0).sum(1, keepdims=True)
+    return counts.sum(1, keepdims=True) / (shown * np.maximum(counts, 1)) * (counts > 0)

@@ -25,22 +25,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..algorithms import Traffic
 from ..core.errors import Interrupted, UserError, require_none
 from ..core.rng import undisturbed
-from ..nn.arithmetic import arithmetic, channels_last
-from . import checkpoint, schemas
-from .batches import equal_steps
-from .class_weights import class_weights, counting
-from .client import passing_on, put_together, shared_out
-from .ledger import Traffic
-from .message_forms import MessageForms
-from .round import ServerRound, assignment, cost, report_disproportion
+from ..nn.device import arithmetic, channels_last
+from . import checkpoint
+from .client import class_weights, counting, passing_on, put_together, shared_out
+from .local_training import LocalTrainer
+from .messages import ANSWERS, Fault, Message, MessageForms, Transport, as_number, content_of, fault, require_known
 from .round_state import SiteRecord
 from .selection import Choice
-from .server_side import ServerSide
+from .server_side import ServerRound, ServerSide, cost, report_disproportion
 from .site import require_separate
 from .specification import Specification
-from .transport import Fault, Message, Transport, content_of, fault
 
 Answers = dict[int, Message]
 
@@ -78,11 +75,11 @@ class Coordinator(ServerSide):
         self._held: list[set[str]] = [set() for _ in joined]
         settings = specification.training
         sizes = [about["n"] for about in joined]
-        self.training = equal_steps(settings, sizes) if settings.equal_steps else settings
+        self.training = settings.equalised(sizes)
         device = torch.device(device)
         shape = tuple(joined[0]["shape"])
         self.layout = channels_last(settings.channels_last, specification.model, shape, device)
-        self.trainer = specification.trainer(self.training, device, self.layout)
+        self.trainer = LocalTrainer(specification, self.training, device, self.layout)
         members = shared_out(transport.names, sizes, settings.weights == "size", self.algorithm)
         for member in members:
             member.counters = self.trainer.counters.to("cpu", copy=True)
@@ -198,8 +195,8 @@ class Coordinator(ServerSide):
             member.counters = torch.tensor(about["counters"], dtype=torch.long)
             self.since[k] = number
             down, up, sent = cost(server_round.assignment(k), report, floats, messages)
-            values = member.name, about["loss"], schemas.number(about["accuracy"]), about["seconds"]
-            logged = {name: schemas.number(value) for name, value in about["logged"].items()}
+            values = member.name, about["loss"], as_number(about["accuracy"]), about["seconds"]
+            logged = {name: as_number(value) for name, value in about["logged"].items()}
             records.append(SiteRecord(*values, down, up, sent, logged=logged))
         server_round.close(self.trainer.variances, server_round.mean)
         self.rounds.log("train", [records], self.server.logged)
@@ -252,7 +249,7 @@ class Coordinator(ServerSide):
         tensors: Mapping[str, Tensor],
         number: int,
     ) -> Message:
-        assigned = assignment(self.rounds, position, broadcast)
+        assigned = self.rounds.assignment(position, broadcast)
         sent = {"received": assigned.received, **{f"broadcast/{k}": v for k, v in broadcast.items()}, **tensors}
         if self.trainer.variances.pooled and self.algorithm.has_downloads:
             sent["shared"] = assigned.shared
@@ -284,8 +281,8 @@ class Coordinator(ServerSide):
         records: dict[str, list[SiteRecord]] = {"val": [], "averaged": []}
         for k, answer in answers.items():
             for split, r in answer.about.items():
-                name, accuracy = self.rounds.clients[k].name, schemas.number(r["accuracy"])
-                score = schemas.number(r["score"]) if "score" in r else None
+                name, accuracy = self.rounds.clients[k].name, as_number(r["accuracy"])
+                score = as_number(r["score"]) if "score" in r else None
                 records[split].append(SiteRecord(name, r["loss"], accuracy, r["seconds"], score=score))
         better = self.choice.choose(records["val"])
         self._ask({k: Message("keep", self._about() | {"since": self.since[k]}, {}) for k in better})
@@ -463,7 +460,7 @@ def usable(
     try:
         if reply.kind != asked.kind:
             return fault(f"answered {reply.kind!r} to {asked.kind!r}")
-        schemas.require(reply, schemas.ANSWERS)
+        require_known(reply, ANSWERS)
         require_fit(asked, reply)
         for name, tensor in reply.tensors.items():
             if not bool(tensor.isfinite().all()):

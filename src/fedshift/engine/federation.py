@@ -8,40 +8,148 @@ process has its own server, and all servers make the same updates.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..algorithms import Traffic
 from ..core.console import say
 from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import example_of, shape_of
-from ..nn.arithmetic import channels_last
+from ..nn.device import channels_last, wait_for
 from . import checkpoint
-from .batches import equal_steps
-from .class_weights import weigh_classes
 from .client import (
     Client,
     SamplesBySite,
-    collect_offers,
     exchange_offers,
     float_of,
     give_tensors,
+    offer_of,
     open_clients,
     open_sites,
     outputs,
+    put_together,
+    require_classes,
+    weigh_classes,
 )
-from .ledger import Traffic
-from .local_training import Networks, client_networks
+from .joint_step import Exchange, FirstStep
+from .local_training import LocalTrainer, Networks, client_networks
 from .ranks import ALONE, Ranks
-from .round import LocalRound, assignment
-from .round_state import Selected
+from .round_state import Assignment, Selected, SiteRecord, Tally
 from .selection import Selection
-from .server_side import ServerSide, drawn
+from .server_side import ServerRound, ServerSide, cost, drawn, report_disproportion
 from .specification import Specification
 from .stack import Stack, stacked
+
+Cost = tuple[float, int, int, int, dict[str, float]]
+"""What a client's round takes: seconds, floats down, floats up, messages; and the numbers that plug-ins log."""
+
+
+class LocalRound:
+    """Local training of this process's clients in one round.
+
+    Parameters
+    ----------
+    trainer : the network on which clients train
+    server_round : the server's part of the round, which gets the reports of this process's clients
+    clients : all clients of the federation
+    ranks : the processes that share the clients
+    stack : networks on which several clients train together; None if each trains alone
+    """
+
+    def __init__(
+        self,
+        trainer: LocalTrainer,
+        server_round: ServerRound,
+        clients: Sequence[Client],
+        ranks: Ranks,
+        stack: Stack | None = None,
+    ) -> None:
+        self.stack = stack
+        self.trainer, self.server_round, self.ranks = trainer, server_round, ranks
+        self.number = server_round.number
+        here = [k for k in server_round.participants if clients[k].here]
+        self.clients = [clients[k] for k in here]
+        self.positions = here
+        # Opened before any client trains: a joint step takes the first batch of each.
+        self.batches = [trainer.batches(c.train, self.number, c.name) for c in self.clients]
+        self.first: Sequence[FirstStep | None] = [None] * len(self.clients)
+        # What each client sends, receives and takes in the joint step, beside its local training.
+        self.floats = self.messages = 0
+        self.seconds = 0.0
+
+    def first_steps(self) -> None:
+        """Take the first step, if the algorithm asks for a joint one: all processes at the same time."""
+        trainer = self.trainer
+        joint = trainer.algorithm.joint(self.number)
+        if joint is None:
+            return
+        began = time.perf_counter()
+        batches = [next(client_batches) for client_batches in self.batches]
+        images = list(itertools.chain(*self.ranks.each(lambda: [len(y) for _, y in batches])))
+        weights = [self.server_round.weights[k] for k in self.positions]
+        if self.number == 1:
+            report_disproportion(weights, [len(y) for _, y in batches], images)
+        exchange = Exchange(weights, joint, images, self.ranks)
+        # The tensors that travel are the same for all clients, so any client's turn serves.
+        trainer.take_turn(self.clients[0], self.server_round.assignment(self.positions[0]))
+        self.first = trainer.first_steps(batches, [c.own for c in self.clients], exchange)
+        trainer.end_turn()
+        self.floats = exchange.floats
+        self.messages = exchange.messages
+        wait_for(trainer.device)
+        self.seconds = (time.perf_counter() - began) / len(self.clients)
+
+    def run(self, should_stop: Callable[[], bool]) -> list[SiteRecord]:
+        """Take all local steps, and return a record of each client.
+
+        Raises UserError if a loss or a weight is not finite, and Interrupted if `should_stop` returns True between
+        batches.
+        """
+        tally = Tally(self.number, self.trainer.task)
+        costs = [*(self._alone if self.stack is None else self._together)(should_stop, tally)]
+        # Losses are read after the last client, so that no client waits for the device.
+        return [
+            SiteRecord(client.name, *tally.means(client.name), seconds, down, up, messages, logged=logged)
+            for client, (seconds, down, up, messages, logged) in zip(self.clients, costs, strict=True)
+        ]
+
+    def _alone(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
+        """Train one client after another, and yield what each costs."""
+        turns = zip(self.positions, self.clients, self.batches, self.first, strict=True)
+        for position, client, batches, first in turns:
+            began = time.perf_counter()
+            assigned = self.server_round.assignment(position)
+            with self.trainer.trained(client, assigned, batches, should_stop, tally, first) as report:
+                added = self._add(position, assigned, report)
+                logged = self.trainer.logged
+            yield self.seconds + time.perf_counter() - began, *added, logged
+
+    def _together(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
+        """Train as many clients together as there are rows, and yield what each costs: an equal share of the time."""
+        assert self.stack
+        chunk = len(self.stack.rows)
+        for start in range(0, len(self.clients), chunk):
+            began = time.perf_counter()
+            clients, positions = self.clients[start : start + chunk], self.positions[start : start + chunk]
+            assigned = [self.server_round.assignment(position) for position in positions]
+            rows = self.stack.train(clients, assigned, self.batches[start : start + chunk], should_stop, tally)
+            costs = []
+            for client, position, one, row in zip(clients, positions, assigned, rows, strict=True):
+                with row.reported(client, one) as report:
+                    costs.append((*self._add(position, one, report), row.logged))
+            seconds = (time.perf_counter() - began) / len(clients)
+            yield from ((seconds, *cost) for cost in costs)
+
+    def _add(self, position: int, assigned: Assignment, report: Mapping[str, Tensor]) -> tuple[int, int, int]:
+        """Add a client's report to the server's mean, and return floats down, floats up, and messages."""
+        self.server_round.add(position, report)
+        return cost(assigned, report, self.floats, self.messages)
 
 
 class Federation(ServerSide):
@@ -83,11 +191,12 @@ class Federation(ServerSide):
         self._exchange_beforehand(beforehand)
         for name in settings.epochs_at.keys() - {client.name for client in members}:
             raise UserError("training.epochs_at", f"{name!r} is not a client", did_you_mean(name, sorted(clients)))
-        self.training = equal_steps(settings, [len(c.train) for c in members]) if settings.equal_steps else settings
-        sites.require_classes(specification.model, self.task)
+        self.training = settings.equalised(len(client.train) for client in members)
+        labelled = {"client": sites.train, "validation": sites.validation | sites.elsewhere, "watched": sites.watched}
+        require_classes(specification.model, self.task, labelled)
         device = torch.device(device)
         layout = channels_last(settings.channels_last, specification.model, shape_of(members[0].train), device)
-        self.trainer = specification.trainer(self.training, device, layout)
+        self.trainer = LocalTrainer(specification, self.training, device, layout)
         with self.trainer.arithmetic():
             self._open_rounds()
         self.selection = Selection(self.rounds, members, self.trainer, ranks, sites.elsewhere, sites.watched)
@@ -105,10 +214,11 @@ class Federation(ServerSide):
         clients, trainer = self.clients, self.trainer
         classes = outputs(trainer.model, self.task, example_of(clients[0].train).to(trainer.device))
         server = self._new_server(clients, classes)
-        self.beforehand += collect_offers(clients, self.algorithm, server)
+        offers = {client.name: offer_of(client.train, self.algorithm, server) for client in clients}
+        self.beforehand += put_together(offers, self.algorithm, server)
         server.state = self.algorithm.server_state(server)
         give_tensors(clients, trainer, self.algorithm, self.addon, server)
-        owners = self.ranks.share_out([sum(trainer.steps_in_phases(c.name, len(c.train))) for c in clients])
+        owners = self.ranks.share_out([trainer.steps_in_round(c.name, len(c.train)) for c in clients])
         for client, owner in zip(clients, owners, strict=True):
             client.here = owner == self.ranks.rank
         self._require_everyone(len(clients))
@@ -127,10 +237,7 @@ class Federation(ServerSide):
         if not self.training.stacked:
             return None
         here = [client for client in self.clients if client.here]
-        new_row = functools.partial(
-            self.specification.trainer, self.training, self.trainer.device, self.trainer.channels_last
-        )
-        made = stacked(self.trainer, new_row, here)
+        made = stacked(self.trainer, here)
         if isinstance(made, str):
             say(f"training.stacked: clients train one after another, since {made}")
             return None
@@ -175,7 +282,7 @@ class Federation(ServerSide):
         broadcast = self.algorithm.broadcast(self.server)
         for k, client in enumerate(self.clients):
             if client.here:
-                self.trainer.finish(client, assignment(self.rounds, k, broadcast), should_stop)
+                self.trainer.finish(client, self.rounds.assignment(k, broadcast), should_stop)
 
     # ---- results
 

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..algorithms import Algorithm, Blend, Training
-from ..data.samples import shape_of
-from ..nn.arithmetic import arithmetic
+from ..addons import home_names
+from ..algorithms import Blend, Training
+from ..data.samples import Samples, batch_indices, shape_of
+from ..metrics import Metric
 from ..nn.batchnorm import batch_norms, read_anywhere
-from ..nn.bn_policy import BNPolicy
+from ..nn.device import arithmetic, in_float64, read_ahead, to_device
 from ..nn.features import Blended
 from ..nn.flat_state import Layout
-from ..nn.layer_policy import rest
-from ..nn.transfer import in_float64, read_ahead, to_device
-from ..tasks import CLASSIFICATION, Task
-from .batches import batch_indices
-
-if TYPE_CHECKING:
-    from ..data.samples import Samples
-    from ..metrics import Metric
-
+from ..nn.norms import rest
+from .specification import Specification
 
 Batch = tuple[Tensor, Tensor]
 Storage = tuple[Tensor, Tensor, Tensor]
@@ -89,24 +82,22 @@ class FlatNetwork:
 
     def __init__(
         self,
-        model: nn.Module,
-        algorithm: Algorithm,
-        policy: BNPolicy,
+        specification: Specification,
         training: Training,
         device: torch.device,
-        stays: Collection[str] = (),
-        channels_last: bool = False,
-        task: Task = CLASSIFICATION,
+        channels_last: bool,
         storage: Storage | None = None,
     ) -> None:
-        self.task = task
+        policy, algorithm = specification.policy, specification.algorithm
+        self.task = specification.task
         self.training = training
         self.device = device
         self.channels_last = channels_last
-        self.model = copy.deepcopy(model).to(device)
+        self.model = copy.deepcopy(specification.model).to(device)
         rests = rest(self.model, training.train)
         if rests and channels_last:
             self.model.to(memory_format=torch.channels_last)  # what is trained gets its format from the layout
+        stays = home_names(specification.addon, algorithm, specification.model)
         self.layout = Layout(self.model, channels_last, stays, policy.norms, rests)
         if storage is None:
             state_vector = self.layout.pack(dict(self.model.state_dict())).to(device)
@@ -145,7 +136,7 @@ class FlatNetwork:
         return nullcontext()
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """Return the context in which the device computes as the training says; see `nn.arithmetic`."""
+        """Return the context in which the device computes as the training says; see `nn.device.arithmetic`."""
         return arithmetic(self.device, self.training.precision, self.training.deterministic)
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:

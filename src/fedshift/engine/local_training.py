@@ -11,51 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
-from ..addons import Addon, home_names
-from ..algorithms import Algorithm, Blend, Local, Phase, Training, task_loss
+from ..algorithms import Blend, Local, Phase, Training, task_loss
 from ..core.errors import Interrupted
 from ..core.rng import Draws, generator_state, reseed, seed_of, set_generators, stream, torch_stream, undisturbed
-from ..data.samples import Samples, class_counts
+from ..data.samples import Samples, batch_indices, batch_stream, class_counts
 from ..nn.batchnorm import untracked
-from ..nn.bn_policy import BNPolicy
+from ..nn.device import read_ahead, to_device
 from ..nn.features import Outputs
-from ..nn.standardised import clip_rows, clipped_parameters
-from ..nn.transfer import read_ahead, to_device
-from ..tasks import CLASSIFICATION, Task
-from .batches import batch_indices, batch_stream, phase_steps
+from ..nn.norms import clip_rows, clipped_parameters
 from .client import Client, ClientTensors, at_home
 from .flat_network import Batch, FlatNetwork, Storage
 from .joint_step import Exchange, FirstStep, joint_step
-from .optimiser import SGD, Adam, optimiser
-from .tally import Tally
+from .round_state import Assignment, Tally
+from .specification import Specification
 
 LARGE = 100_000
 """Average number of floats in a tensor above which memory limits the speed of a step."""
-
-
-class Assignment(NamedTuple):
-    """What a client needs to know for its local training in one round, from the server.
-
-    Attributes
-    ----------
-    round : number of the round, from 1; one more than the last for phases that follow after the last round
-    lr : learning rate of the client
-    shared : the server's shared tensors, flat
-    received : the shared tensors from which this client starts: those of the server, unless clients get different ones
-    broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
-    clients, classes : number of clients in the federation, and of classes
-    """
-
-    round: int
-    lr: float
-    shared: Tensor
-    received: Tensor
-    broadcast: Mapping[str, Tensor]
-    clients: int
-    classes: int
 
 
 class LocalTrainer(FlatNetwork, Local):
@@ -75,25 +51,18 @@ class LocalTrainer(FlatNetwork, Local):
 
     def __init__(
         self,
-        model: nn.Module,
-        algorithm: Algorithm,
-        policy: BNPolicy,
+        specification: Specification,
         training: Training,
-        *,
-        addon: Addon | None = None,
-        seed: int = 0,
-        device: torch.device | None = None,
-        channels_last: bool = False,
-        task: Task = CLASSIFICATION,
+        device: torch.device,
+        channels_last: bool,
         storage: Storage | None = None,
     ) -> None:
-        stays = home_names(addon, algorithm, model)
-        device = device or torch.device("cpu")
-        super().__init__(model, algorithm, policy, training, device, stays, channels_last, task, storage)
-        self.algorithm = algorithm
-        self.seed = seed
+        super().__init__(specification, training, device, channels_last, storage)
+        self.specification = specification
+        self.algorithm = algorithm = specification.algorithm
+        self.seed = specification.seed
         self.momentum = training.momentum
-        self.objective = addon.loss if addon else task_loss
+        self.objective = specification.addon.loss if specification.addon else task_loss
         self._leaves = [(p, p.grad) for p in self.model.parameters() if p.requires_grad]
         large = len(self.all_grad) > LARGE * len(self._leaves)
         clips = training.clip_norm is not None or training.clip_adaptive is not None
@@ -166,14 +135,14 @@ class LocalTrainer(FlatNetwork, Local):
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
         indices = batch_stream(len(samples), self.training, order)
         if not endless:
-            indices = itertools.islice(indices, sum(self.steps_in_phases(client, len(samples))))
+            indices = itertools.islice(indices, self.steps_in_round(client, len(samples)))
         batches = (self.to_device(*samples.batch(index, augmentation)) for index in indices)
         # No thread for an endless stream: it would read batches ahead that nobody asks for.
         return batches if endless else read_ahead(batches, self.device)
 
-    def steps_in_phases(self, client: str, n: int) -> list[int]:
-        """Return the number of local steps in each phase of a round of a client with `n` samples."""
-        return phase_steps(n, self.training.at(client), self.phases)
+    def steps_in_round(self, client: str, n: int) -> int:
+        """Return the number of local steps, in all phases of a round, of a client with `n` samples."""
+        return sum(phase.steps(n, self.training.at(client)) for phase in self.phases)
 
     # ---- local steps
 
@@ -281,16 +250,15 @@ class LocalTrainer(FlatNetwork, Local):
 
     def _planned_steps(self) -> Iterator[_Step]:
         """Yield what each local step of the current client trains; each phase has its own optimiser."""
-        phases = self.phases
-        counts = phase_steps(len(self.samples), self.training.at(self.client), phases)
-        for number, (phase, count) in enumerate(zip(phases, counts, strict=True)):
+        training = self.training.at(self.client)
+        for number, phase in enumerate(self.phases):
             span = self._spans[phase.trains]
             params: list[Tensor] = [self.all_params[span]]
             if not self.flat_gradient:
                 params = [parameter for parameter, _ in self._leaves]
             rule = optimiser(self.training, params)
             step = _Step(params, self.all_grad[span], span, rule, phase.freezes_statistics, number)
-            yield from itertools.repeat(step, count)
+            yield from itertools.repeat(step, phase.steps(len(self.samples), training))
 
     def _take_joint_step(self, first: FirstStep, span: slice) -> None:
         """Take the step that all clients took together, with an optimiser that only takes this step."""
@@ -482,3 +450,92 @@ def client_networks(trainer: LocalTrainer, name: str, received: Tensor, kept: Cl
     blend = trainer.load_personal(received, kept.own, kept.counters, state)
     states = [trainer.named(vector, kept.counters) for vector in blend.networks]
     return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
+
+
+EPSILON = 1e-8
+"""Constant that Adam adds to the square root, as in torch."""
+
+
+class SGD:
+    """Stochastic gradient descent; its momentum buffer starts at zero.
+
+    Parameters
+    ----------
+    training : gives momentum and weight decay
+    params : the tensors that are trained, changed in place
+    """
+
+    def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
+        self.training = training
+        self.params = [p.detach() for p in params]
+        self.momentum: list[Tensor | None] = [None] * len(self.params)
+
+    def step(self, grads: list[Tensor], lr: float) -> None:
+        """Take one step along the gradients, one for each parameter."""
+        decay = self.training.weight_decay
+        momentum = self.training.momentum
+        if len(self.params) > 1:
+            sgd(
+                self.params,
+                grads,
+                self.momentum,
+                weight_decay=decay,
+                momentum=momentum,
+                lr=lr,
+                dampening=0,
+                nesterov=False,
+                maximize=False,
+                foreach=True,
+            )
+            return
+        # On one small vector torch's function would take longer for its checks than for the arithmetic.
+        (param,), (grad,), (buffer,) = self.params, grads, self.momentum
+        if decay:
+            grad = grad.add(param, alpha=decay)
+        if momentum:
+            grad = grad.clone() if buffer is None else buffer.mul_(momentum).add_(grad)
+            self.momentum = [grad]
+        param.add_(grad, alpha=-lr)
+
+
+class Adam:
+    """Adam with bias correction (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019); its moments start at zero.
+
+    Weight decay enters the gradient of Adam, and so its moments. AdamW multiplies the weights by 1 - lr weight_decay.
+
+    Parameters
+    ----------
+    training : gives beta1, beta2 and weight decay
+    params : the tensors that are trained, changed in place
+    """
+
+    def __init__(self, training: Training, params: Sequence[Tensor]) -> None:
+        self.training = training
+        self.params = [p.detach() for p in params]
+        self.means, self.squares = ([torch.zeros_like(p) for p in self.params] for _ in range(2))
+        self.steps = [torch.zeros(()) for _ in self.params]
+
+    def step(self, grads: list[Tensor], lr: float) -> None:
+        """Take one step along the gradients, one for each parameter."""
+        adam(
+            self.params,
+            grads,
+            self.means,
+            self.squares,
+            [],
+            self.steps,
+            foreach=len(self.params) > 1,
+            decoupled_weight_decay=self.training.optimiser == "adamw",
+            amsgrad=False,
+            beta1=self.training.beta1,
+            beta2=self.training.beta2,
+            lr=lr,
+            weight_decay=self.training.weight_decay,
+            eps=EPSILON,
+            maximize=False,
+        )
+
+
+def optimiser(training: Training, params: Sequence[Tensor]) -> SGD | Adam:
+    """Return a new optimiser, without memory of earlier steps, as every client's round begins with one."""
+    return SGD(training, params) if training.optimiser == "sgd" else Adam(training, params)

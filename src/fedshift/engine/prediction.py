@@ -17,8 +17,7 @@ from ..core.errors import UserError
 from ..core.rng import keyed, stream
 from ..data.samples import Samples, shape_of
 from ..inferences import Inference, Predict, Site
-from ..nn.arithmetic import arithmetic
-from ..nn.transfer import in_float64, read_ahead, to_device
+from ..nn.device import arithmetic, in_float64, read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
 
 FITTING = 2**23
@@ -41,7 +40,7 @@ def site_predictor(
     its own: it sees logits (batch * height * width, classes). Whatever it does there, also if it fails, `model`
     keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
     state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
-    The context computes in full float32, and by default with deterministic kernels: see `nn.arithmetic`.
+    The context computes in full float32, and by default with deterministic kernels: see `nn.device.arithmetic`.
     """
     place = batches if isinstance(batches, Site) else Site(batches)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -98,7 +97,7 @@ def probabilities(
 
     By default that is class probabilities (n, classes, ...). Rows are in stored order, whatever the test order; without
     samples the shape is (0, 0). `site` tells the inference what else it may know, and holds afterwards what the
-    inference has counted. The model is left as it is. `deterministic` is that of `nn.arithmetic`.
+    inference has counted. The model is left as it is. `deterministic` is that of `nn.device.arithmetic`.
     """
     order = inference.image_order(len(samples))
     size = inference.batch_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from .checkpoint import gather
 from .client import Client
 from .local_training import LocalTrainer
 from .ranks import Ranks
-from .round_state import RoundState, SiteRecord
-from .tally import diverged
+from .round_state import RoundState, SiteRecord, diverged
 
 
 class Criterion:
@@ -114,10 +113,13 @@ class Selection:
         Clients with personal networks are evaluated with these. With samples of sites `elsewhere`, these alone count,
         and the global network is evaluated on them. Raises UserError for a loss that is not finite.
         """
+        trainer, metric = self.trainer, self.choice.criterion.metric
         if self.elsewhere:
-            parts = self._outside(self.elsewhere, self.choice.criterion.metric)
+            parts = self._outside(self.elsewhere, metric)
         else:
-            parts = self.ranks.each(lambda: [self._validated(k) for k in self._here if self.clients[k].val is not None])
+            parts = self.ranks.each(
+                lambda: [validated(trainer, *k, metric) for k in self._here() if k[0].val is not None]
+            )
         self.choice.choose(list(itertools.chain(*parts)), outside=bool(self.elsewhere))
 
     def watch(self) -> None:
@@ -136,19 +138,11 @@ class Selection:
         """
         every = self.training.training_loss_every
         if every and self.rounds.round % every == 0:
-            self.rounds.log("averaged", self.ranks.each(lambda: [self._averaged(k) for k in self._here]))
+            self.rounds.log("averaged", self.ranks.each(lambda: [averaged(self.trainer, *k) for k in self._here()]))
 
-    @property
-    def _here(self) -> list[int]:
-        """Positions of the clients whose local training this process does."""
-        return [k for k, client in enumerate(self.clients) if client.here]
-
-    def _validated(self, position: int) -> SiteRecord:
-        received = self.rounds.received(position)
-        return validated(self.trainer, self.clients[position], received, self.choice.criterion.metric)
-
-    def _averaged(self, position: int) -> SiteRecord:
-        return averaged(self.trainer, self.clients[position], self.rounds.received(position))
+    def _here(self) -> Iterator[tuple[Client, Tensor]]:
+        """Yield the clients whose local training this process does, each with the shared tensors that it receives."""
+        return ((client, self.rounds.received(k)) for k, client in enumerate(self.clients) if client.here)
 
     def _outside(self, sites: Mapping[str, Samples], metric: Metric | None = None) -> list[list[SiteRecord]]:
         """Return how the global network performs at sites outside the federation, in one list for each process."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from ..algorithms import Algorithm, Server, Training
+import numpy as np
+from torch import Tensor
+
+from ..algorithms import Algorithm, Mean, Server, Traffic, Training
+from ..core.console import say
 from ..core.errors import UserError
 from ..core.rng import stream
-from .client import Member
-from .ledger import Traffic, totals
+from .client import Member, whole
+from .flat_network import RunningVariances
 from .local_training import LocalTrainer
-from .round import ServerRound
-from .round_state import RoundState, Selected
+from .round_state import Assignment, RoundState, Selected
 from .specification import Specification
 
 
@@ -123,8 +126,32 @@ class ServerSide:
         return self.selected or self.rounds.snapshot([])
 
     def ledger(self) -> dict[str, int]:
-        """Return how many floats and messages have moved so far; see `ledger.totals`."""
+        """Return how many floats and messages have moved so far; see `totals`."""
         return totals(self.history, self.algorithm.has_downloads, self.beforehand)
+
+
+def totals(history: Iterable[Mapping[str, Any]], unicast: bool, beforehand: Traffic) -> dict[str, int]:
+    """Return the floats moved beforehand and in all rounds of a history, and the messages exchanged.
+
+    `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
+    and `up` from every client. With `unicast`, where clients receive different tensors, nothing can be broadcast, and
+    both are the same. `messages` adds one for each time that all clients send something and wait for the answer.
+    """
+    rows = [row for row in history if row["split"] == "train"]
+    rounds: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        rounds.setdefault(row["round"], []).append(row)
+
+    def once(key: str) -> int:
+        return sum(max(row[key] for row in clients) for clients in rounds.values())
+
+    down = sum(row["floats_down"] for row in rows)
+    return {
+        "down": beforehand.down + down,
+        "down_broadcast": beforehand.down_broadcast + (down if unicast else once("floats_down")),
+        "up": beforehand.up + sum(row["floats_up"] for row in rows),
+        "messages": beforehand.messages + once("messages"),
+    }
 
 
 def opened_server(trainer: LocalTrainer, features: int, clients: int, classes: int) -> Server:
@@ -151,3 +178,111 @@ def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, n
         problem = f"names the clients {chosen} in round {number}"
         raise UserError(f"{algorithm.name}.sample", problem, f"return {count} positions below {server.clients}")
     return chosen
+
+
+class ServerRound:
+    """The server's part of the round after those in `rounds`.
+
+    Attributes
+    ----------
+    number : number of the round
+    broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
+    weights : weights of the clients in the means of this round, by their positions among all clients
+    mean : sum of the reports that were added, times the clients' weights; for tensors that are not averaged, a table
+        with the rows of these clients, and zeros elsewhere
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, training: Training, rounds: RoundState, participants: Sequence[int]
+    ) -> None:
+        server = rounds.server
+        self.algorithm, self.rounds = algorithm, rounds
+        self.number = server.round + 1
+        self.weights: dict[int, float] = {}
+        self.mean: dict[str, Tensor] = {}
+        self._include(participants)
+        server.lr = training.rate(self.number)
+        server.logged = {}
+        self.broadcast = algorithm.broadcast(server)
+        self._weigh()
+
+    @property
+    def participants(self) -> Sequence[int]:
+        """Positions, among all clients, of those that take part in the round, in ascending order."""
+        return self.rounds.server.participants
+
+    def go_on_with(self, positions: Sequence[int]) -> None:
+        """Leave out the clients at other positions, before any report is added: the others' weights then sum to 1."""
+        if [*positions] != [*self.participants]:
+            self._include(positions)
+            self._weigh()
+
+    def _include(self, positions: Sequence[int]) -> None:
+        server = self.rounds.server
+        members = self.rounds.clients
+        # Exactly 1 where all take part, which a sum of floats need not be.
+        everyone = len(positions) == len(members)
+        server.participation = 1.0 if everyone else sum(members[k].weight for k in positions)
+        server.participants = list(positions)
+
+    def _weigh(self) -> None:
+        server = self.rounds.server
+        shares = [self.rounds.clients[k].weight / server.participation for k in self.participants]
+        weights = self.algorithm.round_weights(server, shares)
+        weights = whole(f"{self.algorithm.name}.round_weights", weights, len(shares))
+        self.weights = dict(zip(self.participants, weights, strict=True))
+
+    def assignment(self, position: int) -> Assignment:
+        """Return what one client needs to know for its local training."""
+        return self.rounds.assignment(position, self.broadcast)
+
+    def add(self, position: int, report: Mapping[str, Tensor]) -> None:
+        """Add what one client reports to the mean. To be called in the order of clients: sums of floats depend on it.
+
+        The tensors may change afterwards: they are not kept.
+        """
+        mean, weight = self.mean, self.weights[position]
+        for key, value in report.items():
+            if key in self.algorithm.per_client:
+                if key not in mean:
+                    mean[key] = value.new_zeros(len(self.participants), *value.shape)
+                mean[key][self.participants.index(position)] = value
+            elif key in mean:
+                mean[key].add_(value, alpha=weight)
+            else:
+                mean[key] = value * weight
+
+    def close(self, variances: RunningVariances, mean: Mapping[str, Tensor]) -> None:
+        """Update the server, given the mean over all clients that take part, and end the round."""
+        server = self.rounds.server
+        # Clients' variances were turned into mean squares around the means before this round; the update moves them.
+        before = server.shared.clone() if variances.pooled else server.shared
+        self.algorithm.update(server, Mean(mean, server.trainable))
+        variances.pool(server.shared, before)
+        for k in self.participants:
+            client = self.rounds.clients[k]
+            client.first_round = client.first_round or self.number
+        server.round = self.number
+
+
+def report_disproportion(weights: Sequence[float], own: Sequence[int], images: Sequence[int]) -> None:
+    """Say so if the weights of clients in a joint step are not in proportion to their batches.
+
+    `own` are the sizes of these clients' batches, and `images` those of all clients.
+    """
+    if not np.allclose(weights, [n / sum(images) for n in own]):
+        say(
+            "joint step: the clients' weights are not in proportion to their batches. Its gradient is not that of "
+            "the union of batches; with equal batches, set weights: uniform"
+        )
+
+
+def cost(assigned: Assignment, report: Mapping[str, Tensor], floats: int, messages: int) -> tuple[int, int, int]:
+    """Return floats down, floats up and messages of a client's round; `floats` and `messages` are of a joint step."""
+    down = assigned.shared.numel() + _floats(assigned.broadcast) + floats
+    up = _floats(report) + floats
+    return down, up, messages + bool(down or up)
+
+
+def _floats(tensors: Mapping[str, Tensor]) -> int:
+    return sum(t.numel() for t in tensors.values())

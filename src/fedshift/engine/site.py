@@ -13,7 +13,7 @@ round that counts is kept there, so that a new process can open the site for eve
 and code, such as `core.digest.of([run.id, code])`; a message with another digest is refused.
 
 A task may come twice: the second answer equals the first, to the bit. Rounds, learning rates and steps are those of the
-site's own specification. What it has been asked is counted in `folder` (see `requests`).
+site's own specification. What it has been asked is counted in `folder` (see `site_state`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,24 +33,26 @@ from ..algorithms import Algorithm
 from ..core.errors import UserError
 from ..core.rng import undisturbed
 from ..data.samples import Samples, class_counts, example_of, shape_of
-from ..nn.arithmetic import arithmetic
-from . import schemas
-from .batches import round_steps, taking
-from .class_weights import class_weights
-from .client import Client, at_home, give_tensors, offer_of, open_clients, outputs, require_classes, samples_by_site
+from ..nn.device import arithmetic
+from .client import (
+    Client,
+    at_home,
+    class_weights,
+    give_tensors,
+    offer_of,
+    open_clients,
+    outputs,
+    require_classes,
+    samples_by_site,
+)
 from .joint_step import FirstStep, KnownMeans, Need
-from .local_training import Assignment, LocalTrainer, Networks, client_networks
-from .requests import Requests
-from .round_state import SiteRecord
+from .local_training import LocalTrainer, Networks, client_networks
+from .messages import QUESTIONS, Message, MessageForms, as_said, require_known
+from .round_state import Assignment, SiteRecord, Tally, diverged
 from .selection import Criterion, averaged, validated
 from .server_side import opened_server
-from .site_state import SiteState
+from .site_state import Requests, SiteState
 from .specification import Specification
-from .tally import Tally, diverged
-from .transport import Message
-
-if TYPE_CHECKING:
-    from .message_forms import MessageForms
 
 
 class Site:
@@ -80,7 +82,7 @@ class Site:
         self.sends_offers = sends_offers
         self.forms = forms
         training, algorithm = specification.training, specification.algorithm
-        self.requests = Requests.of(state.folder, state.digest, training, algorithm, forms)
+        self.requests = Requests(state.folder, state.digest, training, algorithm, forms)
         self._trainer: LocalTrainer | None = None
         self._clients = self._classes = 0
 
@@ -140,7 +142,7 @@ class Site:
         Raises UserError for a message of another run or code, for one that says or holds something else than its kind
         does, and for one that the study does not need.
         """
-        schemas.require(message, schemas.QUESTIONS)
+        require_known(message, QUESTIONS)
         if message.about.get("digest", "") != self.state.digest:
             problem = f"the coordinator has another specification or code than site {self.client.name!r}"
             raise UserError("digest", problem, "give both the same study, and install the same version")
@@ -211,7 +213,7 @@ class Site:
     def _require_own(self, about: Mapping[str, Any]) -> None:
         """Raise UserError where the coordinator says something else than follows from this site's own settings."""
         training, known = self.specification.training, self.forms
-        least = round_steps(len(self.client.train), training)
+        least = training.steps_in_round(len(self.client.train))
         steps = about["steps"]
         own = {
             "clients": known.clients if known else about["clients"],
@@ -243,13 +245,15 @@ class Site:
         first: FirstStep | None = None
         if trainer.algorithm.joint(number) is not None:
             first = self._first_step(message, next(batches))
-        with trainer.trained(client, self._assignment(message, trainer), batches, _never, tally, first) as report:
+        with trainer.trained(
+            client, self._assignment(message, trainer), batches, lambda: False, tally, first
+        ) as report:
             tensors = {k: v.detach().to("cpu", copy=True) for k, v in report.items()}
-            logged = {k: schemas.plain(float(v)) for k, v in trainer.logged.items()}
+            logged = {k: as_said(float(v)) for k, v in trainer.logged.items()}
         loss, accuracy = tally.means(client.name)
         self.state.write(number, client, since=message.about["since"])
         seconds = time.perf_counter() - began
-        about = {"round": number, "loss": loss, "accuracy": schemas.plain(accuracy), "seconds": seconds}
+        about = {"round": number, "loss": loss, "accuracy": as_said(accuracy), "seconds": seconds}
         return Message("train", about | {"logged": logged, "counters": client.counters.tolist()}, tensors)
 
     def first_step(self, message: Message) -> Message:
@@ -282,7 +286,7 @@ class Site:
     def finish(self, message: Message) -> Message:
         """Train what follows after the last round: only what stays here changes."""
         trainer, client = self._opened(message)
-        trainer.finish(client, self._assignment(message, trainer), _never)
+        trainer.finish(client, self._assignment(message, trainer), lambda: False)
         self.state.write(message.about["round"], client, since=message.about["since"])
         return Message("finish", {"round": message.about["round"]}, {})
 
@@ -304,9 +308,9 @@ class Site:
             record = records[split]()
             if not math.isfinite(record.loss):
                 raise diverged(message.about["round"], client.name, f"the loss on {split} is {record.loss}")
-            values = {"accuracy": schemas.plain(record.accuracy), "seconds": record.seconds}
+            values = {"accuracy": as_said(record.accuracy), "seconds": record.seconds}
             if record.score is not None:
-                values["score"] = schemas.plain(record.score)
+                values["score"] = as_said(record.score)
             about[split] = {"loss": record.loss, **values}
         return Message("evaluate", about, {})
 
@@ -353,8 +357,8 @@ class Site:
             facts, tensors = self.state.facts()
             training = self.specification.training
             if facts["steps"] is not None:
-                training = taking(training, facts["steps"])
-            self._trainer = self.specification.trainer(training, self.device, facts["channels_last"])
+                training = training.taking(facts["steps"])
+            self._trainer = LocalTrainer(self.specification, training, self.device, facts["channels_last"])
             self._clients, self._classes = facts["clients"], facts["classes"]
             self.client.share = facts["share"]
             self.client.class_weights = tensors.get("class_weights")
@@ -381,7 +385,3 @@ def require_separate(algorithm: Algorithm) -> None:
     """Raise UserError for an algorithm that needs the data of all sites in one place."""
     if algorithm.collaboration.count(2) != 2:
         raise UserError("algorithm", f"{algorithm.name} needs the images of all sites in one place", "simulate it")
-
-
-def _never() -> bool:
-    return False

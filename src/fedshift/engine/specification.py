@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..addons import Addon, extended
@@ -15,12 +14,10 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..core.registry import build, validated
 from ..nn.batchnorm import batch_norms
-from ..nn.bn_policy import BATCH, norm_types, policy
 from ..nn.features import classifier
 from ..nn.norms import remarks
+from ..nn.policies import BATCH, BNPolicy, norm_types, policy
 from ..tasks import CLASSIFICATION, Task
-from .flat_network import Storage
-from .local_training import LocalTrainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,22 +85,10 @@ class Specification:
             types,
         )
 
-    def trainer(
-        self, training: Training, device: torch.device, channels_last: bool, storage: Storage | None = None
-    ) -> LocalTrainer:
-        """Return the network on a device, for clients that train by these settings in turn; see `FlatNetwork`."""
-        return LocalTrainer(
-            self.model,
-            self.algorithm,
-            policy(self.bn, self.norms),
-            training,
-            addon=self.addon,
-            seed=self.seed,
-            device=device,
-            channels_last=channels_last,
-            task=self.task,
-            storage=storage,
-        )
+    @property
+    def policy(self) -> BNPolicy:
+        """The BN policy, over layers of the types `norms`."""
+        return policy(self.bn, self.norms)
 
 
 def features_of(model: nn.Module) -> int:

@@ -20,9 +20,9 @@ from torch.nn.functional import linear
 from ..algorithms import Algorithm, task_loss
 from ..core.rng import Draws, generator_state, set_generators, stream, undisturbed
 from .client import Client
-from .flat_network import Batch, Storage
-from .local_training import Assignment, LocalTrainer
-from .tally import Tally
+from .flat_network import Batch
+from .local_training import LocalTrainer
+from .round_state import Assignment, Tally
 
 MOST = 100
 """Largest number of clients that take a step together: more save nothing (docs/benchmarks.md)."""
@@ -36,8 +36,6 @@ ALIGNED = 16
 """Numbers by which rows begin: at the same places between multiples of 64 bytes as a vector of its own."""
 HOOKS = ("loss", "backward", "gradient", "phases", "joint")
 """Hooks that run the network, or choose what a step trains."""
-NewRow = Callable[[Storage], LocalTrainer]
-"""What makes the network of one row, in its storage."""
 
 
 class Stack:
@@ -49,7 +47,7 @@ class Stack:
     rows : the network of each row, whose tensors are views of these
     """
 
-    def __init__(self, trainer: LocalTrainer, new_row: NewRow, rows: int) -> None:
+    def __init__(self, trainer: LocalTrainer, rows: int) -> None:
         self.trainer = trainer
         size, trained = len(trainer.state_vector), len(trainer.all_grad)
         stride = -(-size // ALIGNED) * ALIGNED
@@ -57,7 +55,8 @@ class Stack:
         self.grads = trainer.all_grad.new_zeros(rows, stride)[:, :trained]
         self.counters = trainer.counters.repeat(rows, 1)
         self.vectors.copy_(trainer.state_vector)
-        self.rows = [new_row(storage) for storage in zip(self.vectors, self.grads, self.counters, strict=True)]
+        alike = trainer.specification, trainer.training, trainer.device, trainer.channels_last
+        self.rows = [LocalTrainer(*alike, row) for row in zip(self.vectors, self.grads, self.counters, strict=True)]
         for layer in itertools.chain(*(row.model.modules() for row in self.rows)):
             if type(layer) is nn.Linear:
                 layer.forward = functools.partial(_linear, layer)  # type: ignore[method-assign]
@@ -178,7 +177,7 @@ def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
     return tuple(tensor.shape for tensor in batch or ())
 
 
-def stacked(trainer: LocalTrainer, new_row: NewRow, clients: Sequence[Client]) -> Stack | str:
+def stacked(trainer: LocalTrainer, clients: Sequence[Client]) -> Stack | str:
     """Return a stack for clients that train as `trainer` does, or why they train one after another, as a clause.
 
     `training.stacked` is "auto" or True. Whether the network can is tried: two rows take one pass.
@@ -188,7 +187,7 @@ def stacked(trainer: LocalTrainer, new_row: NewRow, clients: Sequence[Client]) -
     samples, weights = clients[0].train, clients[0].class_weights
     draws = stream(trainer.seed, "stack trial") if samples.random else None
     batch = trainer.to_device(*samples.batch(np.zeros(2, dtype=int), draws))
-    trial = Stack(trainer, new_row, 2)
+    trial = Stack(trainer, 2)
     for row in trial.rows:
         row.mode(train=True)
         row.class_weights = None if weights is None else weights.to(row.state_vector)
@@ -198,7 +197,7 @@ def stacked(trainer: LocalTrainer, new_row: NewRow, clients: Sequence[Client]) -
     except (RuntimeError, ValueError, TypeError) as error:
         return f"its network cannot: {str(error).splitlines()[0]}"
     bytes_of_row = (2 * trainer.state_vector.nbytes) + _kept(trainer, batch) * trainer.training.batch_size // 2
-    return Stack(trainer, new_row, max(2, min(len(clients), MOST, MEMORY // bytes_of_row)))
+    return Stack(trainer, max(2, min(len(clients), MOST, MEMORY // bytes_of_row)))
 
 
 def _reason(trainer: LocalTrainer, clients: int) -> str:

@@ -13,7 +13,7 @@ import httpx
 
 from ..core.errors import UserError
 from ..engine.coordinator import usable
-from ..engine.transport import Fault, Message, fault, packed, unpacked
+from ..engine.messages import Fault, Message, fault, packed, unpacked
 
 if TYPE_CHECKING:
     from flwr.app import RecordDict

@@ -22,10 +22,9 @@ from ..core.errors import UserError, require_none
 from ..core.rng import undisturbed
 from ..datasets.own_images import OwnImages
 from ..engine.coordinator import Coordinator
-from ..engine.message_forms import MessageForms
+from ..engine.messages import Message, MessageForms
 from ..engine.site import Site
 from ..engine.specification import Specification
-from ..engine.transport import Message
 from ..jobs.accept import train_code
 from ..jobs.train import specification
 from ..transforms import shape_after

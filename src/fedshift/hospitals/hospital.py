@@ -16,11 +16,9 @@ from .. import __version__
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
 from ..core.units import SPACING
-from ..engine import schemas
-from ..engine.message_forms import MessageForms
-from ..engine.requests import Requests
+from ..engine.messages import QUESTIONS, Fault, Message, MessageForms, fault, require_known
 from ..engine.site import Site
-from ..engine.transport import Fault, Message, fault
+from ..engine.site_state import Requests
 from ..io.arrays import write_tensors
 from ..io.paths import Paths
 from ..io.tables import read_table
@@ -123,7 +121,7 @@ class Hospital:
         about = dict(message.about)
         key = about.pop("run", None)
         message = message._replace(about=about)
-        schemas.require(message, schemas.QUESTIONS)
+        require_known(message, QUESTIONS)
         if message.kind == "hello":
             return Message("hello", {"name": self.name, "version": __version__}, {})
         if message.kind == "over":
@@ -161,7 +159,7 @@ class Hospital:
         """Return how many messages of each kind this site answers in a run."""
         forms, run = self.forms(key), self._runs[key]
         folder = self.paths.run(run.id) / "site"
-        budgets = Requests.of(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
+        budgets = Requests(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
         return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.gives}
 
     def forms(self, key: str) -> MessageForms:

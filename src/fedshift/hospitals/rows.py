@@ -21,7 +21,7 @@ from ..analysis.estimates import FEWEST
 from ..core.errors import UserError
 from ..core.units import SPACING
 from ..data.prepared import persons
-from ..engine.transport import Message
+from ..engine.messages import Message
 from ..io import checksums, identity
 from ..io.disk import write_private
 from ..io.paths import Paths, checksum

@@ -15,7 +15,7 @@ import torch
 from ..core.console import duration, say
 from ..core.errors import UserError
 from ..engine.coordinator import Coordinator, usable
-from ..engine.transport import Fault, Message, Transport
+from ..engine.messages import Fault, Message, Transport
 from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles

@@ -5,7 +5,6 @@ The class `Inference` says how one is written. Loading runs and writing predicti
 a site's batches to `engine.prediction`.
 """
 
-from ._base import COUNT, ORDERED, Inference, Predict, Site
-from ._personalise import Personalise
+from ._base import COUNT, ORDERED, Inference, Personalise, Predict, Site
 
 __all__ = ["COUNT", "ORDERED", "Inference", "Personalise", "Predict", "Site"]

@@ -36,7 +36,6 @@ class AlphaBN(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Yield the network with BN layers that mix statistics."""
         from ..nn.batchnorm import batch_norm_by, moments, normalise, require_spread
 
         def mixing(layer: _BatchNorm, call: int) -> Callable[[Tensor], Tensor]:

@@ -62,14 +62,12 @@ class CoTTA(Steps):
     seed: int = Field(0, ge=0, description="seed of the augmentations and of the elements that return")
 
     def adapted(self, model: nn.Module) -> list[nn.Parameter]:
-        """Return all parameters."""
         return list(model.parameters())
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
-        """Yield the teacher, which the student follows while it predicts."""
         from ..nn.batchnorm import batch_norm_by, by_batch
-        from ..nn.pixels import Pixelwise
+        from ..nn.features import Pixelwise
 
         if self.sure > 0 and isinstance(model, Pixelwise):
             problem = "averages over images that it moves, and the outlines on these would not fit"

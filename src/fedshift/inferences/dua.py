@@ -45,7 +45,6 @@ class DUA(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
-        """Move the network's running statistics towards those of the site's first images, then yield the network."""
         from ..nn.batchnorm import batch_norms
 
         layers = [layer for layer in batch_norms(model).values() if layer.running_mean is not None]

@@ -36,7 +36,6 @@ class IABN(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Yield the network with BN layers that look at each image."""
         from ..nn.batchnorm import batch_norm_by
 
         with batch_norm_by(model, lambda layer, _: lambda x: self._normalised(layer, x)):

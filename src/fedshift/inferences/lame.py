@@ -43,7 +43,6 @@ class LAME(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Yield the network with predictions that agree within a batch."""
         from torch.nn.functional import normalize
 
         from ..nn.batchnorm import statistics_of

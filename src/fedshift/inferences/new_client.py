@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..core.spelling import counted
-from ._base import Inference
-from ._personalise import Labelled, steps_on
+from ._base import Inference, Labelled, steps_on
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,21 +68,18 @@ class NewClient(Inference):
         # Without batch norm there may be nothing to train, and torch's optimisers refuse an empty list.
         if parameters:
             key = (self.seed, "new client", site, "dropout")
-            steps_on(model, test, drawn[: self.images], parameters, self, key)
+            steps_on(model, test, drawn[: self.images], parameters, self.steps, self.lr, key)
         return unscored
 
     @property
     def uses_labels(self) -> bool:
-        """Return true: the labelled images are those of the site."""
         return True
 
     @property
     def labels_used(self) -> str:
-        """Return how many labelled images are used and how, in short words for a table."""
         return f"{self.images} test images, steps {self.steps}, lr {self.lr:g}, seed {self.seed}"
 
     def caveat(self, name: str) -> str:
-        """Return what a report must say of this inference, which it calls `name`."""
         return (
             f"{name} first takes {counted(self.steps, 'gradient step')} on {self.images} labelled images "
             "of the site, which are not scored, so that its gain is not over the same images. It is not comparable "

@@ -27,7 +27,6 @@ class Population(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Take the statistics in a first pass, then yield the network with BN layers that use them."""
         from ..nn.batchnorm import batch_norm_by
 
         pooled: dict[tuple[nn.Module, int], _Pooled] = {}

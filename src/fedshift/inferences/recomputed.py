@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ..core.errors import UserError
-from ..nn.bn_policy import POLICIES
+from ..nn.policies import POLICIES
 from ._base import Inference, Predict, Site
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ class Recomputed(Inference):
             raise UserError(where, problem, "give this policy its own inferences")
 
     def score_columns(self) -> dict[str, Any]:
-        """Return no values: neither momentum nor batches have a meaning here."""
         return {"momentum": None, "batch_size": None, "order": None}
 
     def at_client(self, model: nn.Module, batches: Site) -> Tensor:
@@ -77,7 +76,7 @@ class Recomputed(Inference):
         from torch import Tensor
 
         from ..nn.batchnorm import moments
-        from ..nn.transfer import in_float64
+        from ..nn.device import in_float64
 
         sums, values = list[Tensor](), 0
         for x in batches():

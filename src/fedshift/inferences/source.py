@@ -15,5 +15,4 @@ class Source(Inference):
     batch_size: int = Field(256, ge=1, description="images a batch; no effect on the result")
 
     def score_columns(self) -> dict[str, Any]:
-        """Return no values: neither momentum nor batches have a meaning here."""
         return {"momentum": None, "batch_size": None, "order": None}

@@ -38,7 +38,6 @@ class T3A(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Yield the network whose last layer is replaced by class vectors."""
         import torch
         from torch.nn.functional import normalize, one_hot
 

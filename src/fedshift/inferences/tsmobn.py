@@ -40,12 +40,10 @@ class TsmoBN(Inference):
     init: Literal["first_batch", "train_stats"] = Field("first_batch", description="what history starts from")
 
     def score_columns(self) -> dict[str, Any]:
-        """Return momentum (tau), batch_size and order."""
         return super().score_columns() | {"momentum": self.momentum}
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Iterator[Predict]:
-        """Yield the network with BN layers that track the statistics of this site."""
         from ..nn.batchnorm import batch_norm_by
 
         with batch_norm_by(model, lambda layer, _: _Track(self, layer).forward):

@@ -21,8 +21,8 @@ from ..engine.prediction import adapted_probabilities, class_probabilities, clie
 from ..engine.specification import Specification
 from ..inferences import Inference, Site
 from ..io.project import find_plugins
-from ..nn.bn_policy import BATCH
 from ..nn.features import Blended
+from ..nn.policies import BATCH
 from ..tasks import CLASSIFICATION, Task
 from .evaluation import Predictor, require_network, require_site
 

@@ -36,7 +36,7 @@ print(n.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(
 def take_device(threads: int) -> torch.device:
     """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on.
 
-    How it computes is up to those who use it: see `nn.arithmetic`.
+    How it computes is up to those who use it: see `nn.device.arithmetic`.
     """
     import torch
 

@@ -15,8 +15,8 @@ from ..data.samples import Samples
 from ..engine.prediction import site_predictor
 from ..inferences import Inference, Site
 from ..io.paths import Paths
+from ..nn.device import to_device
 from ..nn.features import Blended, classifier, inputs_of
-from ..nn.transfer import to_device
 from .devices import take_device
 from .predict import Network, load_run, site_knowledge
 from .run_images import RunImages
@@ -80,7 +80,7 @@ def last_inputs(
     """Return the inputs (n, d), float64, of the last linear layer for the samples at the positions `drawn` (n,).
 
     The inference predicts all samples in its own order and batches. Where a network passes a batch several times, the
-    first pass counts. `deterministic` is that of `nn.arithmetic`.
+    first pass counts. `deterministic` is that of `nn.device.arithmetic`.
     """
     order = inference.image_order(len(samples))
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]

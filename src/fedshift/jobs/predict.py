@@ -40,10 +40,10 @@ from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
 from ..io.text import read_json
 from ..models import initialise
-from ..nn.arithmetic import channels_last
-from ..nn.bn_policy import policy
+from ..nn.device import channels_last
 from ..nn.features import Blended, Outputs
 from ..nn.norms import kept as kept_at_clients
+from ..nn.policies import policy
 from ..study.run import Run
 from ..tasks._histograms import PLACES, THRESHOLDS, histograms
 from ..tasks.segmentation import Segmentation

@@ -14,9 +14,9 @@ from ..core.console import say
 from ..core.errors import UserError, require_none
 from ..datasets.own_images import OwnImages
 from ..engine.client import SamplesBySite
-from ..engine.federation import Federation
-from ..engine.round import LocalRound, ServerRound, assignment
+from ..engine.federation import Federation, LocalRound
 from ..engine.selection import Selection
+from ..engine.server_side import ServerRound
 from ..engine.specification import Specification
 from ..io.arrays import read_tensors
 from ..io.paths import Paths, RunFiles
@@ -84,7 +84,7 @@ class Replay(Federation):
     def _finish(self, should_stop: Callable[[], bool]) -> None:
         broadcast = self.algorithm.broadcast(self.server)
         for k in self.answered("finish", self.server.round + 1, range(len(self.clients))):
-            self.trainer.finish(self.clients[k], assignment(self.rounds, k, broadcast), should_stop)
+            self.trainer.finish(self.clients[k], self.rounds.assignment(k, broadcast), should_stop)
 
 
 class _AnsweredSelection(Selection):

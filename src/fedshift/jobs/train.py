@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..algorithms import Traffic
 from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, UserError
 from ..data.samples import MappedSamples
 from ..engine.federation import Federation
-from ..engine.ledger import Traffic
 from ..engine.ranks import Ranks, opened
 from ..engine.specification import Specification
 from ..io.arrays import read_tensors, write_tensors

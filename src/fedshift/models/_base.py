@@ -80,7 +80,7 @@ def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | No
 
     Pretrained weights are left out. Raises UserError where the network cannot be built for inputs of `shape`.
     """
-    from ..nn.sizing import without_memory
+    from ..nn.device import without_memory
 
     try:
         with keyed(0, "size"), without_memory():

@@ -56,7 +56,7 @@ class Normed(Model):
         from torch import nn
 
         from ..nn.features import head
-        from ..nn.standardised import StandardisedConv2d
+        from ..nn.norms import StandardisedConv2d
 
         last = head(network)
         for parent in list(network.modules()):

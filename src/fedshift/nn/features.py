@@ -1,4 +1,4 @@
-"""The end of networks: the classifier, the features that it sees, and the outputs of several networks as one."""
+"""The end of networks: classifier and features, dense outputs pixel by pixel, and outputs of several networks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import nll_loss
 from torch.nn.modules.conv import _ConvNd
 
 from ..core.errors import UserError
+from ..core.units import IGNORED
 
 Outputs = Literal["logits", "probabilities"]
 """Outputs of several networks that are averaged: their logits, or the probabilities that softmax makes of these."""
@@ -80,3 +82,37 @@ def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
         yield inputs
     finally:
         handle.remove()
+
+
+NONE_IGNORED = -100
+"""A class number that no sample has: torch's own default."""
+
+
+def cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample (batch,), or of each pixel of dense outputs (batch, height, width).
+
+    `logits` are (batch, classes, ...), and `y` (batch, ...), int64; IGNORED pixels have none, 0. The bits are those of
+    torch's `cross_entropy`, of which the form for images has no deterministic kernel on a GPU.
+    """
+    samples = logits.log_softmax(1).movedim(1, -1).flatten(0, -2)
+    ignored = IGNORED if y.dim() > 1 else NONE_IGNORED
+    return nll_loss(samples, y.flatten(), reduction="none", ignore_index=ignored).reshape_as(y)
+
+
+class Pixelwise(nn.Module):
+    """A network whose outputs (batch, classes, height, width) are given as (batch * height * width, classes)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.grid: tuple[int, ...] = ()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of all pixels of a batch, image by image."""
+        logits: Tensor = self.network(x)
+        self.grid = (len(logits), *logits.shape[2:])
+        return logits.movedim(1, -1).flatten(0, -2)
+
+    def as_images(self, logits: Tensor) -> Tensor:
+        """Return the logits of the pixels of the batch that was seen last as (batch, classes, height, width)."""
+        return logits.unflatten(0, self.grid).movedim(-1, 1)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from .batchnorm import batch_norms
-from .bn_policy import BATCH, NORMS, BNPolicy
 from .norms import norm_layers
+from .policies import BATCH, NORMS, BNPolicy
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

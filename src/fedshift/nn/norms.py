@@ -6,16 +6,17 @@ parameter of its own) is its affine part; what it collects (running mean and var
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from .bn_policy import BATCH, NORMS, POLICIES, BNPolicy, policy
+from .features import head
+from .policies import BATCH, NORMS, POLICIES, BNPolicy, policy
 
 LETTERS = "bn"
 
@@ -44,6 +45,37 @@ def type_of(layer: nn.Module) -> str:
 def norm_layers(model: nn.Module, norms: Collection[str] = NORMS) -> dict[str, nn.Module]:
     """Return the norms of a model that are of these types, by name and in the order of the network."""
     return {name: layer for name, layer in model.named_modules() if type_of(layer) in norms}
+
+
+def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
+    """Stop the gradient of all that is not trained, and return the names of the tensors that stay as they are.
+
+    What `training.train` leaves out rests: it has no gradient and no weight decay, is the same at all clients for ever,
+    and does not travel.
+
+    | train | head | gamma, beta of norms | running statistics | all else |
+    |---|---|---|---|---|
+    | all | trained | trained | move | trained |
+    | head (linear probe) | trained | rest | rest: batch norm is in evaluation mode in training, too | rests |
+    | norm, head (norm tuning) | trained | trained | move | rests |
+
+    `train` is `all`, `head`, or the parts `norm` and `head`. Norms are found by type; without them, batch norm rests
+    with its running statistics and counters, and the caller keeps it in evaluation mode. Of dropout nothing is said
+    here: it goes on, as part of the training of the head.
+    """
+    if train == "all":
+        return set()
+    trained = {id(parameter) for parameter in head(model).parameters()}
+    names = set[str]()
+    if "norm" in train:
+        trained |= {id(p) for layer in norm_layers(model).values() for p in layer.parameters(recurse=False)}
+    else:
+        names = {name for layer, m in norm_layers(model).items() for name, _ in m.named_buffers(layer)}
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in trained:
+            parameter.requires_grad_(False)
+            names.add(name)
+    return names
 
 
 class Count(NamedTuple):
@@ -173,3 +205,68 @@ def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterat
             without = "" if any(count.statistics for count in found.values()) else "; they have no running statistics"
             equal = f"{' and' if without else ';'} {same[0]!r} is the same" if same else ""
             yield f"bn: {bn!r} keeps {len(keeps)} tensors of {types} at home{without}{equal}"
+
+
+LEAST_NORM = 1e-3
+"""Norm that a row of weights counts with at least in adaptive clipping, so that zeros can grow."""
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose weights have mean 0 and a fixed variance in each filter, times a learnt gain (FedWon).
+
+    With w the N weights of a filter, the convolution is by
+
+        gain * 1.712859 * (w - mean(w)) / sqrt(N var(w) + 1e-4),
+
+    var biased. The constant is sqrt(2 / (1 - 1/pi)), which gives ReLU's outputs variance 1; `gain` (filters,) starts at
+    1. All of it travels, and no policy of norms is about it: there are no statistics.
+
+    Our decisions, where the authors' text differs or does not say: the last convolution of a network without linear
+    layers, transposed convolutions and linear layers are as they were; biases stay; 1e-4 is added, where NFNets take
+    the larger of both. The authors have published no code.
+
+    The mean of two clients' filters is not the filter between them. Their weights are scale-free, so that the norm is
+    a hidden weight: of (1, 3) and (2, -2) the mean (1.5, 0.5) is standardised to (.7071, -.7071), the second client's
+    filter and the first one's reversed. This is what the method does; nothing is mended here.
+    """
+
+    eps: ClassVar[float] = 1e-4
+    scale: ClassVar[float] = 1.7128585504496627
+
+    def __init__(self, like: nn.Conv2d) -> None:
+        """Take the place of a convolution, with its weights and bias."""
+        size = like.in_channels, like.out_channels, like.kernel_size
+        options = {name: getattr(like, name) for name in ("stride", "padding", "dilation", "groups", "padding_mode")}
+        super().__init__(*size, bias=like.bias is not None, **options)  # type: ignore[arg-type]
+        self.weight, self.bias = like.weight, like.bias
+        self.gain = nn.Parameter(torch.ones(like.out_channels))
+
+    def standardised(self) -> Tensor:
+        """Return the weights that the convolution is by, (filters, channels, height, width)."""
+        rows = self.weight.flatten(1)
+        centred = rows - rows.mean(1, keepdim=True)
+        factor = self.gain[:, None] * self.scale / (centred.square().sum(1, keepdim=True) + self.eps).sqrt()
+        return (centred * factor).view_as(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution of images (batch, channels, height, width)."""
+        return self._conv_forward(x, self.standardised(), self.bias)
+
+
+def clipped_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters whose gradients adaptive clipping is about: all but those of the network's last layer."""
+    last = {id(parameter) for parameter in head(model).parameters()}
+    return [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in last]
+
+
+def clip_rows(pairs: Iterable[tuple[Tensor, Tensor]], most: float) -> None:
+    """Shorten gradients in place, row by row, to `most` times the norm of their weights (adaptive gradient clipping).
+
+    `pairs` are weights and their gradients, of one shape. A row is what makes one output: a filter, or the weights of
+    a linear unit; a vector is one row. A row of weights counts with a norm of 0.001 at least.
+    """
+    for weight, grad in pairs:
+        rows = [t.flatten(1) if t.dim() > 1 else t.reshape(1, -1) for t in (weight.detach(), grad)]
+        bound, norm = (torch.linalg.vector_norm(row, dim=1) for row in rows)
+        factor = (most * bound.clamp(min=LEAST_NORM) / norm).clamp(max=1)
+        grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)) if grad.dim() > 1 else factor[0])

@@ -19,7 +19,7 @@ from .. import study
 from ..core.errors import Interrupted, UserError
 from ..core.plugin import Frozen
 from ..core.registry import validated
-from ..engine.transport import Fault, Message, fault, packed, unpacked
+from ..engine.messages import Fault, Message, fault, packed, unpacked
 from ..hospitals import agreed, study_server
 from ..hospitals.hospital import Hospital, leaves
 from ..io.text import read_json

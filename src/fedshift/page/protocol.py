@@ -20,7 +20,7 @@ from ..core.spelling import counted, plural
 from ..data.partition import Partition
 from ..datasets.camelyon17 import Camelyon17
 from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
-from ..nn.bn_policy import BATCH, POLICIES, BNPolicy
+from ..nn.policies import BATCH, POLICIES, BNPolicy
 from ..study.run import Run
 from .headline_tables import LOSS_RECOVERED
 from .history import Trained

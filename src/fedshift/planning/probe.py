@@ -20,7 +20,6 @@ from ..core.console import say
 from ..core.errors import Interrupted, require_none
 from ..data.prepared import Prepared
 from ..data.samples import MappedSamples, at_site, mapped, site_statistics
-from ..engine.batches import equal_steps, phase_steps
 from ..engine.federation import Federation
 from ..io.paths import Paths
 from ..jobs.devices import take_device
@@ -195,11 +194,9 @@ def steps(run: Run, images: Mapping[str, int]) -> float:
 
 
 def _steps(run: Run, sizes: Mapping[str, int]) -> float:
-    training = run.training
-    if training.equal_steps:
-        training = equal_steps(training, sizes.values())
+    training = run.training.equalised(sizes.values())
     phases = run.algorithm.phases()
-    total = sum(sum(phase_steps(size, training.at(client), phases)) for client, size in sizes.items())
+    total = sum(sum(phase.steps(size, training.at(client)) for phase in phases) for client, size in sizes.items())
     return total * training.clients_in_round(len(sizes)) / len(sizes)
 
 

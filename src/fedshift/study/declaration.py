@@ -15,7 +15,7 @@ from ..core.registry import validated
 from ..data.partition import Partition
 from ..datasets import Scale
 from ..io.text import parsed, read_yaml
-from ..nn.bn_policy import BATCH
+from ..nn.policies import BATCH
 from ..tasks import CLASSIFICATION, Task
 from .analysis_plan import Conformal, Hypothesis, Primary, ThresholdField
 from .author import Author, SiteWords, Unit

@@ -19,7 +19,7 @@ from ..core.plugin import as_list
 from ..datasets import Dataset
 from ..inferences import Inference
 from ..models import Model
-from ..nn.bn_policy import NORMS, POLICIES, norm_types
+from ..nn.policies import NORMS, POLICIES, norm_types
 from ..tasks import Task
 from ..transforms import Transform
 

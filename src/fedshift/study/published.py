@@ -32,7 +32,7 @@ from ..core.errors import UserError, UserErrors, did_you_mean
 from ..core.plugin import MANY, Frozen
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
-from ..nn.bn_policy import POLICIES, norm_types
+from ..nn.policies import POLICIES, norm_types
 
 PLUGINS = ("algorithm", "addon", "model", "inference")
 

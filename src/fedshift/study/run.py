@@ -14,7 +14,7 @@ from ..core.plugin import Frozen
 from ..core.registry import Plugin
 from ..data.partition import Partition
 from ..datasets import Card
-from ..nn.bn_policy import BATCH
+from ..nn.policies import BATCH
 from ..tasks import CLASSIFICATION
 from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, NormsField, TaskField, TransformField
 from .search import OPTION, Search

@@ -62,7 +62,7 @@ class Classification(Task):
         import torch
         from torch.nn.functional import nll_loss
 
-        from ..nn.transfer import in_float64
+        from ..nn.device import in_float64
 
         logits, y = kept
         if logits.dtype.itemsize < 4:
@@ -87,7 +87,7 @@ class Classification(Task):
         return ""
 
     def predictions(self, logits: Tensor, y: Tensor, final: bool = True, spacing: np.ndarray | None = None) -> Tensor:
-        from ..nn.transfer import in_float64
+        from ..nn.device import in_float64
 
         return in_float64(logits).softmax(1)
 
@@ -98,7 +98,7 @@ class Classification(Task):
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
         import numpy as np
 
-        from ..nn.transfer import in_float64
+        from ..nn.device import in_float64
 
         probability = in_float64(logits).softmax(1).cpu().numpy()
         numbers = np.column_stack([probability.argmax(1), probability])

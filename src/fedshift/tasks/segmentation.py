@@ -172,7 +172,7 @@ class Segmentation(Task):
         return total.mean() if reduction == "mean" else total
 
     def by_sample(self, model: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-        from ..nn.pixels import Pixelwise
+        from ..nn.features import Pixelwise
 
         network = Pixelwise(model)
         return network, network.as_images
@@ -192,7 +192,7 @@ class Segmentation(Task):
         return numbers, y[:, 0, 0].clone()
 
     def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
-        from ..nn.transfer import in_float64
+        from ..nn.device import in_float64
 
         return in_float64(kept[0]).t()
 
@@ -359,7 +359,7 @@ def dice_of_images(counts: np.ndarray) -> np.ndarray:
 
 def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy over the pixels of each image (batch,), with factors on classes if given."""
-    from ..nn.pixels import cross_entropies
+    from ..nn.features import cross_entropies
 
     losses = cross_entropies(logits, y)
     if weights is not None:

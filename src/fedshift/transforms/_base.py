@@ -104,7 +104,7 @@ def changed_by_group(x: Tensor, groups: np.ndarray, changes: Sequence[Callable[[
     """
     import torch
 
-    from ..nn.transfer import array_to_device
+    from ..nn.device import array_to_device
 
     # Sorted on the host, which therefore does not wait for the device to learn how large each group is.
     rows = array_to_device(np.argsort(groups, kind="stable"), x)

@@ -82,7 +82,7 @@ class _Redraw(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
-        from ..nn.transfer import array_to_device
+        from ..nn.device import array_to_device
 
         client = array_to_device(rng.integers(0, len(self.clients), len(x)), x)
         drawn = torch.stack(self.clients).to(x).index_select(0, client)

@@ -39,7 +39,7 @@ class Normalize(Transform):
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         import torch
 
-        from ..nn.transfer import constant
+        from ..nn.device import constant
 
         if len(self.mean) not in (1, x.shape[1]):
             problem = f"has {len(self.mean)} means, but images have {x.shape[1]} channels"

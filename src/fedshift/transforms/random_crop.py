@@ -24,7 +24,7 @@ class RandomCrop(Transform):
         import torch
         from torch.nn.functional import pad
 
-        from ..nn.transfer import array_to_device
+        from ..nn.device import array_to_device
 
         n, _, height, width = x.shape
         top, left = array_to_device(np.stack([rng.integers(0, 2 * self.padding + 1, n) for _ in "yx"]), x)

@@ -28,7 +28,7 @@ class RandomRotation(Transform):
         import torch
         from torch.nn.functional import affine_grid, grid_sample
 
-        from ..nn.transfer import array_to_device
+        from ..nn.device import array_to_device
 
         angle = array_to_device(rng.uniform(-self.degrees, self.degrees, len(x)) * math.pi / 180, x, x.dtype)
         cos = angle.cos()

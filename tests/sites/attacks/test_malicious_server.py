@@ -16,8 +16,8 @@ from three_sites import STUDY, write
 from wrong_messages import wrong_about, wrong_tensors
 
 from fedshift import study
-from fedshift.engine.requests import AGAIN
-from fedshift.engine.transport import Fault, Message, packed, unpacked
+from fedshift.engine.messages import Fault, Message, packed, unpacked
+from fedshift.engine.site_state import AGAIN
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital
 

@@ -20,8 +20,7 @@ from wrong_messages import wrong_about, wrong_tensors
 from fedshift import study
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.engine.coordinator import Coordinator, usable
-from fedshift.engine.message_forms import MessageForms
-from fedshift.engine.transport import Fault, Message, packed, unpacked
+from fedshift.engine.messages import Fault, Message, MessageForms, packed, unpacked
 from fedshift.hospitals import agreed
 from fedshift.hospitals.rows import opened_rows
 from fedshift.jobs.train import specification

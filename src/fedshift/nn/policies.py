@@ -1,6 +1,6 @@
-"""Batch-norm policies: which tensors of the normalisation layers are aggregated, and which stay. Imports no torch.
+"""Policies: which tensors of norms, and which layers, are aggregated, and which stay at the clients. Imports no torch.
 
-A policy is about batch norm, unless a study says that it is about norms of other types, too. These mostly have no
+A BN policy is about batch norm, unless a study says that it is about norms of other types, too. These mostly have no
 running statistics: `nn.norms` says which policies then coincide.
 
 | policy | affine (gamma, beta) | statistics (running mean, variance) | also known as |
@@ -9,14 +9,27 @@ running statistics: `nn.norms` says which policies then coincide.
 | local | stays | stays | FedBN; UniFed's client-specific BN |
 | local_statistics | travels | stays | SiloBN |
 | local_affine | stays | travels | its complement (Mills et al.) |
+
+A layer policy says which layers stay at home beside these. Batch norm is part of the body; what the BN policy keeps at
+home stays there under every layer policy.
+
+| policy | last linear layer, or else convolution (head) | all other layers (body) | used by |
+|---|---|---|---|
+| full | travels | travels | FedAvg and most other algorithms |
+| head_home | stays | travels | FedPer, FedRep, FedBABU |
+| body_home | travels | stays | LG-FedAvg |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..core.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NORMS = ("batch", "group", "layer", "instance")
 """Types of normalisation layers that a policy may be about."""
@@ -60,3 +73,33 @@ POLICIES: dict[str, BNPolicy] = {
 def policy(bn: str, norms: Iterable[str] = BATCH) -> BNPolicy:
     """Return the policy with that name over layers of these types."""
     return replace(POLICIES[bn], norms=tuple(norms))
+
+
+@dataclass(frozen=True)
+class LayerPolicy:
+    """Choice of the layers that are aggregated: the head and the layers before it, each True or False."""
+
+    head: bool
+    body: bool
+
+    def stays(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters that stay at home, in the order of the network.
+
+        The head is found as a module, never by name; parameters that an add-on put into it belong to it. In a flat
+        state `[private | affine | weights | statistics]` they are private, so that what travels is still one slice.
+        Raises UserError if the network has neither a linear layer nor a convolution to be its head.
+        """
+        if self.head and self.body:
+            return []
+        from .features import head
+
+        last = {id(parameter) for parameter in head(model).parameters()}
+        travels = {True: self.head, False: self.body}
+        return [name for name, parameter in model.named_parameters() if not travels[id(parameter) in last]]
+
+
+LAYERS: dict[str, LayerPolicy] = {
+    "full": LayerPolicy(head=True, body=True),
+    "head_home": LayerPolicy(head=False, body=True),
+    "body_home": LayerPolicy(head=True, body=False),
+}

@@ -1,0 +1,445 @@
+"""Messages between a coordinator and sites: what carries them, what each kind may say, and which tensors it holds.
+
+A `Coordinator` sends each site a message and gets one back; `Site.answer` makes the answer. A transport knows neither
+algorithms nor rounds, so that one of them can be a loop in this process and another a network of hospitals.
+
+Both sides check what comes before they use it. A key that is missing or unknown, a value of another kind, and a number
+or text out of its range are refused (one closed model for each kind); `MessageForms` checks the tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from torch import Tensor
+
+from ..core.console import printable
+from ..core.errors import UserError
+from ..io import arrays
+
+LARGEST = 1_000_000
+"""Characters of the plain data of a message, as JSON."""
+
+
+class Message(NamedTuple):
+    """A question to a site, or its answer, which has the kind of the question.
+
+    Attributes
+    ----------
+    kind : the task, a name in `site.TASKS`: join, begin, first_step, train, finish, evaluate or keep
+    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON.
+        `contents`, if it is there, has the `content_of` each tensor of the task by name: those that are not in
+        `tensors` came with the message before
+    tensors : tensors of any shapes on the CPU or on the device of this process, by name
+    """
+
+    kind: str
+    about: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+class Fault(NamedTuple):
+    """What stands in place of the answer of a site that did not give one.
+
+    Attributes
+    ----------
+    reason : why, in one line without the name of the site
+    """
+
+    reason: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tensors, of which a fault has none."""
+        return 0
+
+
+class Transport(Protocol):
+    """What carries messages to sites and answers back.
+
+    Attributes
+    ----------
+    names : names of all sites, in the order in which sums run: sorted
+    """
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all sites."""
+        ...
+
+    def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
+        """Send each named site its message, and yield name and answer of each, in the order of `names`.
+
+        A site that raises UserError, or that cannot be reached, gives a Fault. The coordinator takes all answers before
+        it asks again.
+        """
+        ...
+
+
+def packed(message: Message | Fault) -> bytes:
+    """Return the bytes of a message, or of the fault in its place: safetensors with a checksum."""
+    if isinstance(message, Fault):
+        return arrays.packed({}, {"fault": message.reason})
+    return arrays.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
+
+
+def unpacked(content: bytes) -> Message | Fault:
+    """Return what `packed` was given, its tensors on the CPU and sorted by name; a Fault for other bytes.
+
+    The reason of a fault is cut, and has no control characters.
+    """
+    try:
+        values, about = arrays.unpacked(content, "the message")
+        if "fault" in about:
+            return fault(about["fault"])
+        if len(about["about"]) > LARGEST:
+            return Fault(f"what came says more than {LARGEST:,} characters")
+        said = json.loads(about["about"])
+        return Message(about["kind"], said, values) if isinstance(said, dict) else Fault("what came says no mapping")
+    except Exception as error:  # bytes from outside may fail in any way: nested too deep, or larger than the memory
+        return fault(f"what came is not a message: {error or type(error).__name__}")
+
+
+def fault(reason: str) -> Fault:
+    """Return a fault whose reason is one line of at most 500 characters, without control characters."""
+    return Fault(printable(" ".join(reason[:2000].split()))[:500])
+
+
+def content_of(tensor: Tensor) -> str:
+    """Return the SHA-256, in hex digits, of a tensor's type, shape and bits."""
+    whole = tensor.detach().cpu().contiguous()
+    about = f"{whole.dtype} {tuple(whole.shape)} ".encode()
+    return hashlib.sha256(about + whole.numpy().tobytes()).hexdigest()
+
+
+# ---- what messages may say
+
+
+Text = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""One line without control characters."""
+Round = Annotated[int, Field(ge=0, le=10**6)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Size = Annotated[int, Field(ge=1, le=10**9)]
+Few = Annotated[int, Field(ge=1, le=10_000)]
+Positive = Annotated[float, Field(ge=0, le=3e38)]
+Real = Annotated[float, Field(ge=-3e38, le=3e38)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Contents = Annotated[dict[Text, Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]], Field(max_length=10_000)]
+
+
+class Closed(BaseModel):
+    """Plain data of one kind of message, in the types of JSON, without NaN and infinity."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Empty(Closed):
+    """A message that says nothing but its kind."""
+
+
+class OfRun(Closed):
+    """A question about a run, which names specification and code by their digest."""
+
+    digest: Text = ""
+
+
+class Begin(OfRun):
+    """What follows from all sites before the first round."""
+
+    clients: Few
+    classes: Few
+    share: Annotated[float, Field(gt=0, le=1)]
+    channels_last: bool
+    steps: Annotated[int, Field(ge=1, le=10**6)] | None
+    clients_heard: Annotated[list[Text], Field(max_length=10_000)]
+    offers: Annotated[list[Annotated[list[Text], Field(min_length=2, max_length=2)]], Field(max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _offers_are_of_clients_that_are_heard(self) -> Begin:
+        if {client for client, _ in self.offers} - {*self.clients_heard}:
+            raise ValueError("offers of a client that is not heard")
+        return self
+
+
+class Since(OfRun):
+    """A question to the state of a site after a round."""
+
+    since: Round
+    contents: Contents = {}
+
+
+class Task(Since):
+    """A step of a round."""
+
+    round: Round
+
+
+class Joint(Task):
+    """A step of a round with the means of its joint step, if it has one, and the sizes of the sites' batches."""
+
+    means: Annotated[int, Field(ge=0, le=10_000)]
+    images: Annotated[list[Size], Field(max_length=10_000)]
+
+
+class Evaluate(Task):
+    """Splits on which a network is evaluated."""
+
+    splits: Annotated[list[Literal["val", "averaged"]], Field(min_length=1, max_length=2)]
+
+
+class Refused(Closed):
+    """The reason for which the server lets a site take no part."""
+
+    reason: Text
+
+
+class Joined(Closed):
+    """What a site says about itself before the first round."""
+
+    name: Text
+    n: Size
+    validation: Count
+    shape: Annotated[list[Annotated[int, Field(ge=1, le=10**6)]], Field(min_length=1, max_length=5)]
+    classes: Few
+    digest: Text
+    versions: Annotated[dict[Text, Text], Field(max_length=20)]
+    threads: Few
+    class_counts: Annotated[list[Count], Field(min_length=1, max_length=10_000)] | None = None
+    scored: Count = 0
+    summed: Count = 0
+
+
+class FirstStep(Closed):
+    """The size of a site's batch in the joint step."""
+
+    round: Round
+    images: Size
+
+
+class Trained(Closed):
+    """Measurements of the local steps of a round."""
+
+    round: Round
+    loss: Positive
+    accuracy: Share | None
+    seconds: Positive
+    logged: Annotated[dict[Text, Real | None], Field(max_length=100)]
+    counters: Annotated[list[Annotated[int, Field(ge=0, le=10**15)]], Field(max_length=100_000)]
+
+
+class Finished(Closed):
+    """The round after the last."""
+
+    round: Round
+
+
+class Measured(Closed):
+    """Loss and accuracy of a split. `score` is there if a metric selects rounds; null if it is undefined here."""
+
+    loss: Positive
+    accuracy: Share | None
+    seconds: Positive
+    score: Real | None = None
+
+
+class Evaluated(Closed):
+    """What was measured on the splits that were asked for."""
+
+    val: Measured | None = None
+    averaged: Measured | None = None
+
+
+class Rows(Closed):
+    """The texts of each column of rows that holds texts; the tensor of the column has their numbers.
+
+    A site that keeps its rows sends sums in their place, and says how many `patients` are in each group.
+    """
+
+    texts: dict[Text, Annotated[list[Text], Field(max_length=10_000)]]
+    patients: Annotated[list[Size], Field(max_length=100)] = []
+
+
+class Hello(Closed):
+    """Who a site is."""
+
+    name: Text
+    version: Text
+
+
+QUESTIONS: dict[str, type[Closed]] = {
+    "hello": Empty,
+    "over": Empty,
+    "refused": Refused,
+    "join": OfRun,
+    "begin": Begin,
+    "first_step": Joint,
+    "train": Joint,
+    "finish": Task,
+    "evaluate": Evaluate,
+    "keep": Since,
+    "rows": Task,
+}
+ANSWERS: dict[str, type[Closed]] = {
+    "hello": Hello,
+    "over": Empty,
+    "refused": Empty,
+    "join": Joined,
+    "begin": Empty,
+    "first_step": FirstStep,
+    "train": Trained,
+    "finish": Finished,
+    "evaluate": Evaluated,
+    "keep": Empty,
+    "rows": Rows,
+}
+"""All kinds of messages; there are no others."""
+
+
+def require_known(message: Message, models: dict[str, type[Closed]]) -> None:
+    """Raise UserError, in one line, for a message that is not of a kind in `models`, or says what its kind may not."""
+    if message.kind not in models:
+        raise UserError(f"message {message.kind[:50]!r}", "is unknown here", "install the same version on both sides")
+    where = f"message {message.kind}"
+    try:
+        models[message.kind].model_validate(message.about)
+    except ValidationError as error:
+        first, *rest = error.errors(include_input=False, include_url=False)
+        place = ".".join(map(str, first["loc"]))[:100]
+        more = f", and {len(rest)} more" if rest else ""
+        raise UserError(where, f"{place or 'the whole'}: {first['msg']}{more}") from None
+
+
+def as_said(number: float) -> float | None:
+    """Return a number as messages say it: null stands for what is undefined."""
+    return number if math.isfinite(number) else None
+
+
+def as_number(value: Any) -> float:
+    """Return a number that `as_said` has written."""
+    return math.nan if value is None else float(value)
+
+
+# ---- the tensors of a run's messages, known before the first one
+
+
+Form = tuple[tuple[int, ...], torch.dtype]
+Forms = dict[str, Form]
+"""Shape and type of each tensor, by name."""
+
+
+@dataclass(frozen=True)
+class MessageForms:
+    """What is known of a run's messages beforehand; a rehearsal (`hospitals.agreed`) finds it out.
+
+    Attributes
+    ----------
+    shape : shape of one input
+    classes : number of classes
+    clients : number of sites of the study
+    images : number of images of the blank site: what an add-on sends before the first round may have a row for each
+    questions : forms of the tensors that a site is sent, by kind of message; each distinct set once
+    answers : forms of the tensors that a site sends, by kind and number of means that were sent; each distinct set once
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    clients: int
+    images: int
+    questions: dict[str, list[Forms]] = field(default_factory=lambda: defaultdict(list))
+    answers: dict[tuple[str, int], list[Forms]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, asked: Message, answer: Message) -> None:
+        """Note what a question, with all its tensors, and its answer hold."""
+        places = self.questions[asked.kind], self.answers[asked.kind, _means(asked)]
+        for known, message in zip(places, (asked, answer), strict=True):
+            if (forms := _forms(message.tensors)) not in known:
+                known.append(forms)
+
+    @property
+    def means(self) -> int:
+        """The most means of a joint step."""
+        return max((means for _, means in self.answers), default=0)
+
+    def require_names(self, message: Message) -> None:
+        """Raise UserError for a message of the coordinator with names of tensors that its kind does not have."""
+        known = {name for forms in self._of_question(message) for name in forms}
+        if odd := sorted({*message.tensors, *message.about.get("contents", {})} - known):
+            raise UserError(f"message {message.kind}", f"has {len(odd):,} unknown tensors, such as {odd[0][:100]}")
+
+    def require_question(self, message: Message) -> None:
+        """Raise UserError for a message of the coordinator, with all its tensors, that holds other tensors."""
+        _require(message, self._of_question(message))
+
+    def _of_question(self, message: Message) -> list[Forms]:
+        if message.kind == "begin":
+            return [self._begin(message)]
+        # The network whose rows are asked for is one that is evaluated.
+        return self.questions.get({"rows": "evaluate"}.get(message.kind, message.kind), [])
+
+    def require_answer(self, asked: Message, answer: Message, *, first: bool = False) -> None:
+        """Raise UserError for an answer that holds other tensors than it can.
+
+        `first` says that the site has never trained in this run: some algorithms send more then.
+        """
+        known = self.answers.get((asked.kind, _means(asked)), [])
+        if asked.kind == "join":
+            known = [{name: self._of_images(form, answer.about["n"]) for name, form in k.items()} for k in known]
+        _require(answer, known[:1] if first else known)
+
+    def _of_images(self, form: Form, n: int) -> Form:
+        """Return the form of a tensor at a site with `n` images, given that at the blank site."""
+        shape, dtype = form
+        return ((n, *shape[1:]) if shape[:1] == (self.images,) else shape), dtype
+
+    def _begin(self, message: Message) -> Forms:
+        """Return the forms of a first message, which passes on what some other sites have sent."""
+        forms: Forms = {}
+        sent = self.answers["join", 0][0]
+        for place, (_, key) in enumerate(message.about["offers"]):
+            if key not in sent:
+                raise UserError("message begin", f"offers {key[:50]!r}, which no site sends")
+            tensor = message.tensors.get(f"offer/{place}")
+            forms[f"offer/{place}"] = self._of_images(
+                sent[key], len(tensor) if tensor is not None and tensor.dim() else 1
+            )
+        weights = message.tensors.get("class_weights")
+        if weights is not None and any("class_weights" in known for known in self.questions["begin"]):
+            # Classes that no site has may be missing at the end.
+            forms["class_weights"] = ((min(weights.numel(), self.classes),), torch.float64)
+        return forms
+
+
+def _means(message: Message) -> int:
+    return int(message.about["means"]) if message.kind == "first_step" else 0
+
+
+def _forms(tensors: Mapping[str, Tensor]) -> Forms:
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def _require(message: Message, known: Sequence[Forms]) -> None:
+    forms = _forms(message.tensors)
+    if forms in known:
+        return
+    where = f"message {message.kind}"
+    usual = next((k for k in known if k.keys() == forms.keys()), None)
+    if usual is None:
+        expected = " or ".join(sorted({", ".join(sorted(k)) or "no tensor" for k in known})) or "no such message"
+        names = ", ".join(sorted(forms))[:200] or "no tensor"
+        raise UserError(where, f"has {names}, expected {expected}", "install the same version on both sides")
+    name = next(n for n in forms if forms[n] != usual[n])
+    (shape, dtype), (wanted, kind) = forms[name], usual[name]
+    raise UserError(where, f"has {name} {shape} {dtype} in place of {wanted} {kind}")
