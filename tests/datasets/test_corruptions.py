@@ -19,10 +19,8 @@ from scipy.stats import poisson
 
 from fedshift import UserError
 from fedshift.core.rng import stream
-from fedshift.datasets._corruptions import EXTRA, GROUPS, NAMES, blur, corrupt, digital, weather
-from fedshift.datasets._corruptions.blur import disk, moved
-from fedshift.datasets._corruptions.digital import _sampled
-from fedshift.datasets._corruptions.weather import plasma, textures
+from fedshift.datasets._corruptions import EXTRA, GROUPS, NAMES, corrupt, functions
+from fedshift.datasets._corruptions.functions import _sampled, disk, moved, plasma, textures
 
 ALL = NAMES + EXTRA
 STILL = {
@@ -143,7 +141,7 @@ CONSTANTS = {
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_constants_are_those_of_the_script(name: str) -> None:
-    tables = blur.TABLE | weather.TABLE | digital.TABLE
+    tables = functions.TABLE
     assert set(tables) == set(ALL)
     expected = [tuple(map(float, each.split())) for each in CONSTANTS[name].split(";")]
     assert [tuple(map(float, each)) for each in tables[name][1]] == expected
@@ -457,7 +455,7 @@ def test_directions_are_uniform_between_their_bounds(
         seen.append(degrees)
         return given(images, degrees, *rest)
 
-    monkeypatch.setattr(blur if name == "motion_blur" else weather, "moved", spy)
+    monkeypatch.setattr(functions, "moved", spy)
     corrupt(level(0, 600), name, 1)
     drawn = np.concatenate(seen)
     assert len(drawn) == 600
@@ -650,8 +648,8 @@ def test_water_is_made_step_by_step_as_published(
         drawn = stream(3, "corrupt", "spatter", severity, i).normal(mean, sigma, (32, 32))
         liquid = ndimage.gaussian_filter(drawn, blur, mode="nearest", truncate=4)
         liquid = np.floor(np.where(liquid < least, 0, np.minimum(liquid, 1)) * 255)
-        away = np.minimum(weather.distance(weather.canny(liquid[None].astype(np.uint8), 50, 150), 20)[0], 20)
-        relief = weather.equalised(np.floor(mean3(away) + 1e-9)[None].astype(np.uint8))[0].astype(float)
+        away = np.minimum(functions.distance(functions.canny(liquid[None].astype(np.uint8), 50, 150), 20)[0], 20)
+        relief = functions.equalised(np.floor(mean3(away) + 1e-9)[None].astype(np.uint8))[0].astype(float)
         around = np.pad(relief, 1, mode="reflect")
         sloped = np.zeros((32, 32))
         for weight, row, column in ((-2, 0, 0), (-1, 0, 1), (-1, 1, 0), (1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 2, 2)):
@@ -665,13 +663,13 @@ def test_water_has_the_bounds_of_the_script(monkeypatch: pytest.MonkeyPatch) -> 
     """50 and 150 for edges, 20 for distances: few drops are so flat or so far apart that images would tell."""
     seen: list[tuple[int, ...]] = []
     for name in ("canny", "distance"):
-        given = getattr(weather, name)
+        given = getattr(functions, name)
 
         def spy(x: np.ndarray, *bounds: int, given: Any = given) -> np.ndarray:
             seen.append(bounds)
             return given(x, *bounds)
 
-        monkeypatch.setattr(weather, name, spy)
+        monkeypatch.setattr(functions, name, spy)
     corrupt(smooth(2), "spatter", 1)
     assert seen == [(50, 150), (20,)]
 
@@ -711,26 +709,26 @@ def step(height: int) -> np.ndarray:
 def test_canny_finds_a_step_where_four_times_its_height_is_above_150(height: int, seen: bool) -> None:
     expected = np.zeros((20, 20), dtype=bool)
     expected[:, 9] = seen  # the left one of two pixels that are equally steep
-    np.testing.assert_array_equal(weather.canny(step(height), 50, 150)[0], expected)
-    np.testing.assert_array_equal(weather.canny(step(height).transpose(0, 2, 1), 50, 150)[0], expected.T)
+    np.testing.assert_array_equal(functions.canny(step(height), 50, 150)[0], expected)
+    np.testing.assert_array_equal(functions.canny(step(height).transpose(0, 2, 1), 50, 150)[0], expected.T)
 
 
 def test_canny_follows_a_weak_edge_from_a_strong_one_within_its_image() -> None:
     x = np.concatenate([step(30), step(30), step(30)])  # strength 120: too weak alone
     x[1, :4, 10:] = 200
-    found = weather.canny(x, 50, 150)
+    found = functions.canny(x, 50, 150)
     assert not found[[0, 2]].any()
     assert found[1, 8:, 9].all()
     x = step(12)
     x[0, :4, 10:] = 200
-    assert not weather.canny(x, 50, 150)[0, 8:].any(), "below the lower bound it ends"
+    assert not functions.canny(x, 50, 150)[0, 8:].any(), "below the lower bound it ends"
 
 
 def test_canny_thins_a_slanting_edge() -> None:
     row, column = np.mgrid[:20, :20]
     x = (100 * (1 + np.sign(column + row - 19)))[None].astype(np.uint8)
-    np.testing.assert_array_equal(weather.canny(x, 50, 150)[0, 1:-1, 1:-1], np.eye(18, dtype=bool)[::-1])
-    np.testing.assert_array_equal(weather.canny(x[:, ::-1], 50, 150)[0, 1:-1, 1:-1], np.eye(18, dtype=bool))
+    np.testing.assert_array_equal(functions.canny(x, 50, 150)[0, 1:-1, 1:-1], np.eye(18, dtype=bool)[::-1])
+    np.testing.assert_array_equal(functions.canny(x[:, ::-1], 50, 150)[0, 1:-1, 1:-1], np.eye(18, dtype=bool))
 
 
 def by_pixel(image: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -769,7 +767,7 @@ def by_pixel(image: np.ndarray, low: int, high: int) -> np.ndarray:
 
 def test_canny_is_that_of_a_plain_walk() -> None:
     x = np.concatenate([smooth(12)[..., 0], ndimage.gaussian_filter(smooth(12, 1)[..., 0], (0, 1, 1))])
-    found = weather.canny(x, 50, 150)
+    found = functions.canny(x, 50, 150)
     np.testing.assert_array_equal(found, np.stack([by_pixel(image, 50, 150) for image in x]))
     assert 0.02 < found[12:].mean() < 0.3
 
@@ -780,20 +778,20 @@ def test_distances_are_those_to_the_next_edge_of_the_same_image() -> None:
     row, column = np.mgrid[:32, :32]
     first = np.minimum(np.hypot(row - 5, column - 7), np.hypot(row - 20, column - 20))
     expected = [np.minimum(first, 20), np.full((32, 32), 20.0), np.minimum(np.hypot(row, column), 20)]
-    np.testing.assert_allclose(weather.distance(found, 20), expected)
-    assert (weather.distance(np.zeros((2, 4, 4), dtype=bool), 20) == 20).all()
+    np.testing.assert_allclose(functions.distance(found, 20), expected)
+    assert (functions.distance(np.zeros((2, 4, 4), dtype=bool), 20) == 20).all()
 
 
 def test_box_means_mirror_at_the_border() -> None:
     x = smooth(2)[..., 0]
     padded = np.pad(x.astype(float), ((0, 0), (1, 1), (1, 1)), mode="reflect")
     expected = sum(padded[:, i : i + 32, j : j + 32] for i in range(3) for j in range(3)) / 9
-    np.testing.assert_allclose(weather.box(x), expected)
+    np.testing.assert_allclose(functions.box(x), expected)
 
 
 def test_equalised_values_say_how_many_are_not_above_them() -> None:
     x = np.array([[[10, 10, 20], [30, 30, 30]], [[7, 7, 7], [7, 7, 7]], [[0, 255, 255], [1, 1, 1]]], dtype=np.uint8)
-    found = weather.equalised(x)
+    found = functions.equalised(x)
     assert found[0].tolist() == [[0, 0, 64], [255, 255, 255]]  # 255 / 4 and 255 * 4 / 4
     assert found[1].tolist() == x[1].tolist()
     assert found[2].tolist() == [[0, 255, 255], [153, 153, 153]]  # 255 * 3 / 5

@@ -21,8 +21,7 @@ from fedshift.cli import main
 from fedshift.core.errors import UserError
 from fedshift.datasets.own_images import OwnImages
 from fedshift.slides.annotations import GROUPS
-from fedshift.slides.pyramid import Pyramid, on_white, opened
-from fedshift.slides.squares import Chosen, Grid, Labelled, Settings, choose, label
+from fedshift.slides.squares import Chosen, Grid, Labelled, Pyramid, Settings, choose, label, on_white, opened
 
 STUDY: dict[str, Any] = {
     "title": "Tumour on slides",

@@ -25,19 +25,23 @@ from ..io.pseudonyms import Pseudonyms
 from ..io.shipped import extra
 from ..io.text import write_json
 from .annotations import ROLES, Mask, Shape, area, by_role, read_shapes, require_inside
-from .pyramid import LEAST, MOST, Pixels, Pyramid, opened
 from .squares import (
     CLASSES,
     FAINT,
+    LEAST,
+    MOST,
     MUCH,
     THUMBNAIL,
     Chosen,
     Grid,
     Labelled,
+    Pixels,
+    Pyramid,
     Settings,
     Survey,
     choose,
     label,
+    opened,
     otsu,
     survey,
     tissue,

@@ -6,7 +6,7 @@ published files have the exact pixels of random corruptions.
 
 The script used OpenCV, scikit-image and ImageMagick. Differences from it:
 
-- frost uses drawn textures, because the photographs are not available (`weather.frost`);
+- frost uses drawn textures, because the photographs are not available (`functions.frost`);
 - spatter uses exact Euclidean distances; OpenCV's are sums of steps of 1, 1.4 and 2.1969. If no drop has an edge,
   nothing is added; the script divides 0 by 0;
 - elastic_transform samples at exact places; OpenCV rounds them to 1/32 of a pixel;
@@ -51,13 +51,13 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, first: 
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (SIDE, SIDE, 3):
         problem = f"are {images.dtype} of shape {images.shape}, expected uint8 of shape (n, {SIDE}, {SIDE}, 3)"
         raise UserError("images", problem, "bring them to this form")
-    from . import blur, digital, weather
+    from .functions import TABLE, truncated
 
-    function, constants = (blur.TABLE | weather.TABLE | digital.TABLE)[name]
+    function, constants = TABLE[name]
     out = np.empty_like(images)
     for start in range(0, len(images), CHUNK):
         part = images[start : start + CHUNK]
         streams = [stream(seed, "corrupt", name, severity, first + start + i) for i in range(len(part))]
         x = function(part, streams, *constants[severity - 1])
-        out[start : start + CHUNK] = x if x.dtype == np.uint8 else blur.truncated(x)
+        out[start : start + CHUNK] = x if x.dtype == np.uint8 else truncated(x)
     return out
