@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -50,6 +50,13 @@ class Card:
 
 SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base", AS_WRITTEN)
 """Columns of a table of samples that the package itself reads. All others are further columns."""
+
+
+def names_of(classes: Sequence[str], what: str = "labels", of: str = "") -> Any:
+    """Return the field `classes` of a dataset whose classes are known: a study may name as many otherwise."""
+    last = len(classes) - 1
+    words = f"names of the {what} 0 {'and' if last == 1 else 'to'} {last}{of}"
+    return Field(tuple(classes), min_length=len(classes), max_length=len(classes), description=words)
 
 
 @dataclass(frozen=True)

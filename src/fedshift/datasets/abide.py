@@ -17,7 +17,7 @@ from ..core.rng import stream
 from ..io.disk import atomic
 from ..io.download import Source, fetch
 from ..io.tables import read_table, write_table
-from ._base import Card, Dataset, Opened, listed
+from ._base import Card, Dataset, Opened, listed, names_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +63,7 @@ class Abide(Dataset):
     reading_fields = frozenset({"window", "clip", "standardise"})
     shape: ClassVar[tuple[int, ...] | None] = (FEATURES,)
     sample_noun = "window"
-    classes: tuple[str, ...] = Field(
-        ("control", "autism"), min_length=2, max_length=2, description="names of the labels 0 and 1"
-    )
+    classes: tuple[str, ...] = names_of(("control", "autism"))
     window: int = Field(32, ge=3, description="number of frames in a window")
     clip: bool = Field(True, description="whether negative correlations become 0")
     standardise: bool = Field(

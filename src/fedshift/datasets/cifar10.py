@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from ..io.download import Source
+from ._base import names_of
 from ._digit_drawing import digit
 from ._divided import CIFAR10, CLASSES, FOLDER, SIDE, TEST, Cifar
 
@@ -34,9 +34,7 @@ class Cifar10(Cifar):
     test_file: ClassVar[str] = TEST
     names_file: ClassVar[str] = "batches.meta.txt"
     label_bytes: ClassVar[tuple[int, ...]] = (CLASSES,)
-    classes: tuple[str, ...] = Field(
-        CIFAR10, min_length=CLASSES, max_length=CLASSES, description="names of the labels 0 to 9"
-    )
+    classes: tuple[str, ...] = names_of(CIFAR10)
 
     def drawn(self, rng: np.random.Generator, label: int) -> np.ndarray:
         ink = digit(rng, label, SIDE)

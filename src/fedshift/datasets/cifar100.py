@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from ..io.download import Source
+from ._base import names_of
 from ._digit_drawing import digit
 from ._divided import SIDE, Cifar
 
@@ -51,9 +52,7 @@ class Cifar100(Cifar):
     names_file: ClassVar[str] = "fine_label_names.txt"
     label_bytes: ClassVar[tuple[int, ...]] = (COARSE, FINE)
     many: ClassVar[int] = FINE
-    classes: tuple[str, ...] = Field(
-        NAMES, min_length=FINE, max_length=FINE, description="names of the (fine) labels 0 to 99"
-    )
+    classes: tuple[str, ...] = names_of(NAMES, "(fine) labels")
     classes_per_client: int | None = Field(
         None, ge=1, le=FINE, description="number of classes that each client holds; by default, clients are iid"
     )

@@ -19,7 +19,7 @@ from ..core.registry import build
 from ..io.arrays import map_array
 from ..io.disk import atomic_folder
 from ..io.download import Source
-from ._base import Card, Dataset, Opened, listed, read_npz, require_labels
+from ._base import Card, Dataset, Opened, listed, names_of, read_npz, require_labels
 from ._corruptions import CHUNK, EXTRA, NAMES, SIDE, corrupt
 from ._divided import CIFAR10 as CLASSES
 from ._divided import FOLDER as CLEAN
@@ -51,9 +51,7 @@ class Cifar10C(Dataset):
     miniature_fields = frozenset({"bases"})
     reading_fields = frozenset({"severity", "extra", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
-    classes: tuple[str, ...] = Field(
-        CLASSES, min_length=len(CLASSES), max_length=len(CLASSES), description="names of the labels 0 to 9"
-    )
+    classes: tuple[str, ...] = names_of(CLASSES)
     severity: int = Field(
         1, ge=1, le=SEVERITIES, description="severity of all corruptions, from 1 (weak) to 5 (strong)"
     )

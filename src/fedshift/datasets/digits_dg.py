@@ -12,7 +12,7 @@ from pydantic import Field
 from ..core.errors import UserError
 from ..io.disk import atomic_folder
 from ..io.download import Source
-from ._base import Card, Dataset, Opened, joined
+from ._base import Card, Dataset, Opened, joined, names_of
 from ._folders import below, opened, write_folders
 
 SITES = ("mnist", "mnist_m", "svhn", "syn")
@@ -30,7 +30,7 @@ class DigitsDg(Dataset):
     site_kind = "domain"
     miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, SIDE, SIDE)
-    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    classes: tuple[str, ...] = names_of(NAMES)
     archive: str = Field("digits_dg.zip", description="zip or tar file with the folders, in the mirror directory")
     images: int = Field(20, ge=5, description="images of each class and site in the miniature, a fifth of them in val")
 

@@ -16,7 +16,7 @@ from ..core.rng import stream
 from ..io.download import USE_MIRROR, Source, fetch
 from . import _digit_files as files
 from . import _morpho as morpho
-from ._base import Card, Dataset, Opened, joined, listed
+from ._base import Card, Dataset, Opened, joined, listed, names_of
 from ._digit_drawing import digit, on_background, synth_digit
 
 PARTS = ("train", "test")
@@ -67,9 +67,7 @@ class DigitsFive(Dataset):
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"clients", "seed"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
-    classes: tuple[str, ...] = Field(
-        tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
-    )
+    classes: tuple[str, ...] = names_of("0123456789")
     complete: bool = Field(
         True,
         description="whether all official files are needed; if false, the parts of each site that the mirror has are "

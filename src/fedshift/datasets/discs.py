@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..core.errors import UserError
 from ..core.rng import stream
-from ._base import Card, Dataset, Opened, listed, read_npz
+from ._base import Card, Dataset, Opened, listed, names_of, read_npz
 
 FILE = "discs.npz"
 SITES = {"north": (110, 60), "south": (120, 45), "west": (100, 75), "east": (40, 22)}
@@ -27,9 +27,7 @@ class Discs(Dataset):
     network that looks for what is bright fails there. Images are drawn on demand and depend on `seed` alone.
     """
 
-    classes: tuple[str, ...] = Field(
-        ("background", "disc"), min_length=2, max_length=2, description="names of the classes 0 and 1 of a mask"
-    )
+    classes: tuple[str, ...] = names_of(("background", "disc"), "classes", " of a mask")
     samples: int = Field(60, ge=10, multiple_of=2, description="images of each site, two of each patient")
     size: int = Field(32, ge=16, le=512, description="side of the square images, in pixels")
     seed: int = Field(0, ge=0, description="seed of the images")

@@ -22,7 +22,7 @@ from ..io.disk import atomic_folder, in_turn
 from ..io.download import MARKER, Source, fetch
 from ..io.origins import NAME, Hub, Origin, Receipt, Row, checked, class_names, obtain, write_images
 from ..io.text import read_json, write_json
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, names_of
 from ._folders import opened, write_site
 
 URL = "http://csr.bu.edu/ftp/visda/2019/multi-source/"
@@ -74,7 +74,7 @@ class DomainNet10(Dataset):
     site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
-    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    classes: tuple[str, ...] = names_of(NAMES)
     size: int = Field(256, ge=8, le=2048, description="side of the square images, in pixels")
     images: int = Field(10, ge=5, description="images of each class and site in the miniature")
 

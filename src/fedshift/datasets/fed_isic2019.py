@@ -17,7 +17,7 @@ from ..io.download import Source
 from ..io.images import read_image, shorter_side
 from ..io.origins import Receipt, obtain
 from ..io.tables import read_table, write_table
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, names_of
 from ._digit_drawing import digit
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class FedIsic2019(Dataset):
 
     miniature_fields = frozenset({"lesions"})
     reading_fields = frozenset({"size", "power"})
-    classes: tuple[str, ...] = Field(NAMES, min_length=8, max_length=8, description="names of the labels 0 to 7")
+    classes: tuple[str, ...] = names_of(NAMES)
     size: int = Field(224, ge=8, le=1024, description="side of the square images, in pixels")
     power: int | None = Field(
         6, ge=1, le=16, description="power of the mean that estimates the colour of the light; none: keep all colours"

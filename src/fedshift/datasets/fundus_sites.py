@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from ..core.errors import UserError
 from ..io.download import Source
-from ._base import Card
+from ._base import Card, names_of
 from ._outlines import Layout, Outlines, Pair, ellipse
 
 ARCHIVE = Source(
@@ -58,9 +57,7 @@ class FundusSites(Outlines):
     }
     levels: ClassVar[Mapping[int, int]] = {0: 2, 51: 1, 201: 0}
     inks: ClassVar[tuple[int, ...]] = (255, 128, 0)
-    classes: tuple[str, ...] = Field(
-        ("background", "rim", "cup"), min_length=3, max_length=3, description="names of the classes 0 to 2 of a mask"
-    )
+    classes: tuple[str, ...] = names_of(("background", "rim", "cup"), "classes", " of a mask")
 
     def card(self) -> Card:
         return Card(

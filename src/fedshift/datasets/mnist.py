@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from ..io.download import Source
 from . import _digit_files as digits
-from ._base import Card, Opened
+from ._base import Card, Opened, names_of
 from ._divided import CAVEAT, CLASSES, Divided
 
 
@@ -22,9 +21,7 @@ class Mnist(Divided):
     """
 
     shape: ClassVar[tuple[int, int, int] | None] = (1, 28, 28)
-    classes: tuple[str, ...] = Field(
-        tuple("0123456789"), min_length=CLASSES, max_length=CLASSES, description="names of the labels 0 to 9"
-    )
+    classes: tuple[str, ...] = names_of("0123456789")
 
     def card(self) -> Card:
         return Card(

@@ -13,7 +13,7 @@ from ..core.rng import stream
 from ..io.download import Source, fetch
 from . import _digit_files as digits
 from . import _morpho as files
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, names_of
 from ._digit_drawing import digit
 
 
@@ -27,9 +27,7 @@ class MorphoMnist(Dataset):
     site_kind = "domain"
     miniature_fields = frozenset({"images"})
     shape: ClassVar[tuple[int, int, int] | None] = (3, 28, 28)
-    classes: tuple[str, ...] = Field(
-        tuple("0123456789"), min_length=10, max_length=10, description="names of the labels 0 to 9"
-    )
+    classes: tuple[str, ...] = names_of("0123456789")
     morpho: Literal["files", "generated"] = Field(
         "files",
         description="global.zip and local.zip, or folders of these names; or images made by fedshift from MNIST",

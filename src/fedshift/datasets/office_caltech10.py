@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ..io.download import Source
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, names_of
 from ._folders import below, opened, write_folders
 
 SITES = ("amazon", "caltech", "dslr", "webcam")
@@ -26,7 +26,7 @@ class OfficeCaltech10(Dataset):
     site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
-    classes: tuple[str, ...] = Field(NAMES, min_length=10, max_length=10, description="names of the labels 0 to 9")
+    classes: tuple[str, ...] = names_of(NAMES)
     archive: str = Field(
         "office_caltech10.tar", description="tar or zip file with the folders, in the mirror directory"
     )

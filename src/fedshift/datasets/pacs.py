@@ -14,7 +14,7 @@ from ..io.disk import atomic_folder
 from ..io.download import MARKER, Source
 from ..io.origins import INDEX, Hub, Origin, Receipt, Row, obtain, write_images
 from ..io.text import read_json, write_json
-from ._base import Card, Dataset, Opened
+from ._base import Card, Dataset, Opened, names_of
 from ._folders import below, opened, write_folders
 
 COUNTS = {"art_painting": 2_048, "cartoon": 2_344, "photo": 1_670, "sketch": 3_929}
@@ -37,7 +37,7 @@ class Pacs(Dataset):
     site_kind = "domain"
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size"})
-    classes: tuple[str, ...] = Field(NAMES, min_length=7, max_length=7, description="names of the labels 0 to 6")
+    classes: tuple[str, ...] = names_of(NAMES)
     archive: str = Field("PACS.zip", description="zip or tar file with the folders, in the mirror directory")
     size: int = Field(224, ge=8, le=2048, description="side of the square images, in pixels")
     images: int = Field(10, ge=5, description="images of each class and site in the miniature")

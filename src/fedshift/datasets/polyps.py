@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from ..io.download import Source
-from ._base import Card
+from ._base import Card, names_of
 from ._outlines import Layout, Outlines, ellipse
 
 ARCHIVE = Source(
@@ -47,9 +46,7 @@ class Polyps(Outlines):
         "endotect": _layout("EndoTect", 200),
         "etis": _layout("ETIS-?Larib-?PolypDB", 196),
     }
-    classes: tuple[str, ...] = Field(
-        ("background", "polyp"), min_length=2, max_length=2, description="names of the classes 0 and 1 of a mask"
-    )
+    classes: tuple[str, ...] = names_of(("background", "polyp"), "classes", " of a mask")
 
     def card(self) -> Card:
         return Card(

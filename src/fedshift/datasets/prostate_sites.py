@@ -17,7 +17,7 @@ from ..core.rng import stream
 from ..io.download import Source
 from ..io.nifti import NiftiVolume
 from ..io.scan import Reading, Spacing, in_window, sound
-from ._base import Card, Opened, listed
+from ._base import Card, Opened, listed, names_of
 from ._outlines import Layout, Outlines, Pair, ellipse, square
 
 ARCHIVE = Source(
@@ -75,9 +75,7 @@ class ProstateSites(Outlines):
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size", "classes", "centre", "spacing", "neighbours", "only_structure"})
     layouts: ClassVar[Mapping[str, Layout]] = {site: _layout(site, count) for site, count in COUNTS.items()}
-    classes: tuple[str, ...] = Field(
-        ("background", "prostate"), min_length=2, max_length=2, description="names of the classes 0 and 1 of a mask"
-    )
+    classes: tuple[str, ...] = names_of(("background", "prostate"), "classes", " of a mask")
     images: int = Field(5, ge=5, description="volumes of each site in the miniature")
     centre: int | None = Field(
         None, ge=16, le=2048, description="side of the square around the centre that is cut out, in pixels of the file"

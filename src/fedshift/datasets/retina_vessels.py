@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from ..io.disk import atomic
 from ..io.download import Source
-from ._base import Card
+from ._base import Card, names_of
 from ._outlines import SIDE, Layout, Outlines
 
 STARE = "https://cecas.clemson.edu/~ahoover/stare/probing/"
@@ -107,9 +106,7 @@ class RetinaVessels(Outlines):
             r"\2",
         ),
     }
-    classes: tuple[str, ...] = Field(
-        ("background", "vessel"), min_length=2, max_length=2, description="names of the classes 0 and 1 of a mask"
-    )
+    classes: tuple[str, ...] = names_of(("background", "vessel"), "classes", " of a mask")
 
     def card(self) -> Card:
         return Card(
