@@ -13,7 +13,7 @@ from torch.nn.functional import interpolate
 
 from fedshift import Federation
 from fedshift.core.registry import build
-from fedshift.data.samples import MaskedSamples
+from fedshift.data.samples import MappedSamples
 from fedshift.engine.prediction import probabilities
 from fedshift.jobs.predict import MaskReader
 from fedshift.models import initialise
@@ -79,9 +79,12 @@ def _written(folder: Path, n: int) -> tuple[str, str]:
     return files
 
 
-def _opened(files: tuple[str, str], *transforms: str) -> MaskedSamples:
+def _opened(files: tuple[str, str], *transforms: str) -> MappedSamples:
     images, reference = (np.load(file, mmap_mode="r") for file in files)
-    return MaskedSamples(images, np.arange(len(images)), reference, [build("transform", name) for name in transforms])
+    n = len(images)
+    return MappedSamples(
+        images, np.arange(n), np.zeros(n), [build("transform", k) for k in transforms], masks=reference
+    )
 
 
 def _bright() -> nn.Module:
@@ -100,7 +103,7 @@ def _grown(files: tuple[str, str]) -> float:
     network, used = _bright(), list[float]()
 
     def predict(n: int) -> float:
-        part = MaskedSamples(samples.images, np.arange(n), samples.masks, samples.transforms)
+        part = MappedSamples(samples.images, np.arange(n), np.zeros(n), samples.transforms, masks=samples.masks)
         reader = MaskReader(task, inference.image_order(n))
 
         def read(logits: Tensor, y: Tensor) -> Tensor:

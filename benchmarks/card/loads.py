@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedshift import Federation
 from fedshift.core.registry import build
-from fedshift.data.samples import MappedSamples, TensorSamples, mapped
+from fedshift.data.samples import MappedSamples, TensorSamples
 from fedshift.models import initialise
 from fedshift.tasks import CLASSIFICATION, Segmentation, Task
 
@@ -71,7 +71,7 @@ class Load:
         images, labels, masks = self.stored()
         transforms = [build("transform", "scale_intensity")] if images.dtype == np.uint8 else []
         return {
-            f"client{k:02d}": mapped(images, rows, labels[rows], masks, transforms, device)
+            f"client{k:02d}": MappedSamples(images, rows, labels[rows], transforms, device, masks)
             for k, rows in enumerate(np.arange(self.total).reshape(self.clients, self.images))
         }
 

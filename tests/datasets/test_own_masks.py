@@ -21,7 +21,7 @@ from fedshift.cli import main
 from fedshift.core import registry
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.prepared import Prepared
-from fedshift.data.samples import MaskedSamples, Pooled, TensorSamples, class_counts, labels_of
+from fedshift.data.samples import MappedSamples, Pooled, TensorSamples, class_counts, labels_of
 from fedshift.datasets._mask_files import read_classes
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io.images import read_image
@@ -294,7 +294,7 @@ def test_image_and_mask_stay_aligned_through_random_chains() -> None:
     for chain in sorted(square):
         stack = masks[:, :, :13] if "rotate90" in chain else masks
         transforms = [registry.build("transform", name) for name in chain]
-        samples = MaskedSamples(stack[..., None], np.arange(40), stack, transforms)
+        samples = MappedSamples(stack[..., None], np.arange(40), np.zeros(40), transforms, masks=stack)
         x, y = samples.batch(np.arange(40), np.random.default_rng(1))
         assert y.dtype == torch.int64
         np.testing.assert_array_equal(x[:, 0], y, err_msg=str(chain))
@@ -305,7 +305,7 @@ def test_image_and_mask_stay_aligned_through_random_chains() -> None:
 def test_a_transform_of_values_leaves_masks_alone() -> None:
     masks = np.random.default_rng(0).integers(0, 2, (5, 8, 8)).astype(np.uint8)
     chain = [registry.build("transform", name) for name in ("scale_intensity", "flip")]
-    x, y = MaskedSamples(masks[..., None] * 255, np.arange(5), masks, chain).batch(np.arange(5))
+    x, y = MappedSamples(masks[..., None] * 255, np.arange(5), np.zeros(5), chain, masks=masks).batch(np.arange(5))
     np.testing.assert_array_equal(y, masks)
     np.testing.assert_array_equal(x[:, 0] > x.mean(), masks > 0)
 
@@ -314,7 +314,7 @@ def test_pixels_of_masks_are_counted_by_class() -> None:
     masks = np.zeros((300, 4, 4), np.uint8)
     masks[:, 0] = 1
     masks[7] = 2
-    stored = MaskedSamples(np.zeros((300, 4, 4, 1), np.uint8), np.arange(300), masks)
+    stored = MappedSamples(np.zeros((300, 4, 4, 1), np.uint8), np.arange(300), np.zeros(300), masks=masks)
     held = TensorSamples(torch.zeros(300, 1, 4, 4), torch.from_numpy(masks))
     for samples in (stored, held):
         np.testing.assert_array_equal(labels_of(samples), masks)

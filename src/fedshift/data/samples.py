@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -108,9 +108,10 @@ class MappedSamples:
     ----------
     images : the array of all sites
     rows : rows (n,) of the array that these samples are
-    labels : labels (n,), integers
+    labels : labels (n,), integers; unused where there are masks
     transforms : transforms of a batch, in order; those with `when: train` act only where `rng` is given
     device : where batches are put
+    masks : the masks of all sites (n, height, width), uint8, which move with their images; None where there are none
     """
 
     def __init__(
@@ -120,55 +121,32 @@ class MappedSamples:
         labels: np.ndarray,
         transforms: Sequence[Transform] = (),
         device: torch.device | str = "cpu",
+        masks: np.ndarray | None = None,
     ) -> None:
         self.images = images
         self.rows = np.asarray(rows)
         self.device = device
         self.labels = torch.from_numpy(np.asarray(labels, dtype=np.int64))
         self.transforms = tuple(transforms)
+        self.masks = masks
         self.random = any(t.when == "train" for t in self.transforms)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return transformed inputs (batch, channels, height, width) or (batch, features), and labels (batch,)."""
-        x = self._stored(index)
-        for transform, draws in self._acting(rng):
-            x = transform.apply(x, draws)
-        return x, to_device(self.labels[torch.from_numpy(index)], self.device)
+        """Return transformed inputs (batch, channels, height, width) or (batch, features), and their targets, int64.
 
-    def _stored(self, index: np.ndarray) -> Tensor:
-        """Return images (batch, channels, height, width), or vectors (batch, features), as they are stored, float32."""
+        These are labels (batch,) or, where there are masks, masks (batch, height, width).
+        """
         x = to_device(torch.from_numpy(self.images[self.rows[index]]), self.device)
         if x.dim() == 4:
             x = x.permute(0, 3, 1, 2).contiguous()
-        return x.float()
-
-    def _acting(self, rng: np.random.Generator | None) -> Iterator[tuple[Transform, np.random.Generator]]:
-        """Yield the transforms that act, with what they draw from; without `rng` those of training do not act."""
-        for transform in self.transforms:
-            if transform.when == "always":
-                yield transform, rng or _NO_RANDOMNESS
-            elif rng is not None:
-                yield transform, rng
-
-
-class MaskedSamples(MappedSamples):
-    """Images of a memory-mapped array with their masks (n, height, width), uint8, which move with them.
-
-    Parameters
-    ----------
-    masks : the masks of all sites; the other parameters are those of `MappedSamples`
-    """
-
-    def __init__(self, images: np.ndarray, rows: np.ndarray, masks: np.ndarray, *further: Any) -> None:
-        super().__init__(images, rows, np.zeros(len(rows)), *further)
-        self.masks = masks
-
-    def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return transformed inputs (batch, channels, height, width), and masks (batch, height, width), int64."""
-        x = self._stored(index)
+        x = x.float()
+        if self.masks is None:
+            for transform, draws in self._acting(rng):
+                x = transform.apply(x, draws)
+            return x, to_device(self.labels[torch.from_numpy(index)], self.device)
         y = to_device(torch.from_numpy(self.masks[self.rows[index]]), self.device)[:, None].float()
         for transform, draws in self._acting(rng):
             if transform.mask == "moves":
@@ -178,19 +156,13 @@ class MaskedSamples(MappedSamples):
                 x = transform.apply(x, draws)
         return x.contiguous(), y[:, 0].round().long()
 
-
-def mapped(
-    images: np.ndarray,
-    rows: np.ndarray,
-    labels: np.ndarray,
-    masks: np.ndarray | None,
-    transforms: Sequence[Transform] = (),
-    device: torch.device | str = "cpu",
-) -> MappedSamples:
-    """Return rows of memory-mapped images with their labels (n,) or, where there are masks, with these."""
-    if masks is not None:
-        return MaskedSamples(images, rows, masks, transforms, device)
-    return MappedSamples(images, rows, labels, transforms, device)
+    def _acting(self, rng: np.random.Generator | None) -> Iterator[tuple[Transform, np.random.Generator]]:
+        """Yield the transforms that act, with what they draw from; without `rng` those of training do not act."""
+        for transform in self.transforms:
+            if transform.when == "always":
+                yield transform, rng or _NO_RANDOMNESS
+            elif rng is not None:
+                yield transform, rng
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -219,8 +191,10 @@ def labels_of(samples: Samples) -> Tensor:
     """Return the labels (n,), int64, of all samples on the CPU, without reading an image where they are in memory."""
     if isinstance(samples, Pooled):
         return torch.cat([labels_of(part) for part in samples.parts])
-    if isinstance(samples, TensorSamples | MappedSamples) and not isinstance(samples, MaskedSamples):
-        return (samples.y if isinstance(samples, TensorSamples) else samples.labels).cpu()
+    if isinstance(samples, TensorSamples):
+        return samples.y.cpu()
+    if isinstance(samples, MappedSamples) and samples.masks is None:
+        return samples.labels
     parts = np.array_split(np.arange(len(samples)), -(-len(samples) // BATCH))
     return torch.cat([samples.batch(part)[1].cpu() for part in parts])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import UserError, did_you_mean
 from ..data.prepared import Prepared, read_partition
-from ..data.samples import MappedSamples, Statistics, at_site, mapped, site_statistics
+from ..data.samples import MappedSamples, Statistics, at_site, site_statistics
 from ..io import identity
 from ..io.paths import Paths
 
@@ -78,4 +78,5 @@ class RunImages:
         return self._opened(rows, at_site(self.run.transforms, statistics))
 
     def _opened(self, rows: np.ndarray, transforms: Sequence[Transform]) -> MappedSamples:
-        return mapped(self.prepared.images, rows, self.labels[rows], self.prepared.masks, transforms, self.device)
+        data = self.prepared
+        return MappedSamples(data.images, rows, self.labels[rows], transforms, self.device, data.masks)

@@ -19,7 +19,7 @@ from ..core import digest
 from ..core.console import say
 from ..core.errors import Interrupted, require_none
 from ..data.prepared import Prepared
-from ..data.samples import MappedSamples, at_site, mapped, site_statistics
+from ..data.samples import MappedSamples, at_site, site_statistics
 from ..engine.federation import Federation
 from ..io.paths import Paths
 from ..jobs.devices import take_device
@@ -147,10 +147,11 @@ class Prober:
 
         def samples(rows: np.ndarray, labels: np.ndarray) -> MappedSamples:
             def opened(transforms: Any) -> MappedSamples:
-                return mapped(images.array, rows[:FEW], labels[:FEW], images.masks, transforms, device)
+                return MappedSamples(images.array, rows[:FEW], labels[:FEW], transforms, device, images.masks)
 
             own = site_statistics(run.transforms, opened)
-            return mapped(images.array, rows, labels, images.masks, at_site(run.transforms, own, [own]), device)
+            acting = at_site(run.transforms, own, [own])
+            return MappedSamples(images.array, rows, labels, acting, device, images.masks)
 
         validation = dict[str, MappedSamples]()
         if images.samples is None:
