@@ -17,9 +17,8 @@ from torchvision.transforms.v2.functional import adjust_contrast, gaussian_blur,
 from fedshift import UserError
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import probabilities
-from fedshift.inferences import Site, _augment
-from fedshift.inferences._augment import augmented, contrasted, moved
-from fedshift.inferences.cotta import CoTTA
+from fedshift.inferences import Site, cotta
+from fedshift.inferences.cotta import CoTTA, augmented, contrasted, moved
 
 GREYS = ((-1.0,), (3.0,))
 
@@ -33,7 +32,7 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
 
 def test_steps_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """All parameters move by autograd through PyTorch's training mode; the teacher follows and answers before that."""
-    monkeypatch.setattr(_augment, "augmented", lambda x, draws: x.square())
+    monkeypatch.setattr(cotta, "augmented", lambda x, draws: x.square())
     model, batches, rate, history = convolutions().train(), images(8, 8, 8, 5, shape=(1, 6, 6)), 0.1, 0.8
     model[4].eval()
     student, teacher, expected = trainable(model), trainable(model), []
@@ -67,7 +66,7 @@ def test_where_every_element_returns_the_student_is_the_trained_network() -> Non
 
 
 def test_about_that_share_of_elements_returns_and_the_seed_draws_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_augment, "augmented", lambda x, draws: x.square())
+    monkeypatch.setattr(cotta, "augmented", lambda x, draws: x.square())
     model = nn.Sequential(nn.Flatten(), nn.Linear(36, 100), nn.Linear(100, 3)).double()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
 
@@ -96,7 +95,7 @@ def test_where_the_anchor_is_not_sure_the_teacher_sees_changed_images(monkeypatc
         levels.append(x)
         return x / (2 * len(levels))
 
-    monkeypatch.setattr(_augment, "augmented", halved)
+    monkeypatch.setattr(cotta, "augmented", halved)
     logits, _ = outputs_by_batch(model, batches, sure=1, augmentations=2, lr=0)
     equal(levels, [(batches[0] + 1) / 4] * 2)
     views = [4 * (batches[0] + 1) / 4 / divisor - 1 for divisor in (2, 4)]
@@ -105,7 +104,7 @@ def test_where_the_anchor_is_not_sure_the_teacher_sees_changed_images(monkeypatc
 
 def test_sure_is_compared_with_the_mean_of_the_largest_probability(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batches, calls = decided(), images(8, shape=(1, 6, 6)), list[int]()
-    monkeypatch.setattr(_augment, "augmented", lambda x, draws: calls.append(1) or x)
+    monkeypatch.setattr(cotta, "augmented", lambda x, draws: calls.append(1) or x)
     (logits,) = with_batch_statistics(model, batches)
     mean = float(logits.softmax(1).amax(1).mean())
     outputs_by_batch(model, batches, sure=mean - 1e-9)
@@ -115,7 +114,7 @@ def test_sure_is_compared_with_the_mean_of_the_largest_probability(monkeypatch: 
 
 
 def test_augmented_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_augment, "augmented", lambda x, draws: x)
+    monkeypatch.setattr(cotta, "augmented", lambda x, draws: x)
     batches = images(8, 5, shape=(1, 6, 6))
     for sure, augmented_ in ((0, 0), (1, 13)):
         site = Site(lambda: iter(batches), greys=GREYS)
@@ -167,9 +166,9 @@ def test_images_are_turned_shifted_and_scaled_about_their_middle() -> None:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `augmented` only shift, blur and flip images."""
     for name, value in {"BRIGHTNESS": (1, 1), "CONTRAST": (1, 1), "GAMMA": (1, 1), "SCALE": (1, 1)}.items():
-        monkeypatch.setattr(_augment, name, value)
-    monkeypatch.setattr(_augment, "DEGREES", 0.0)
-    monkeypatch.setattr(_augment, "NOISE", 0.0)
+        monkeypatch.setattr(cotta, name, value)
+    monkeypatch.setattr(cotta, "DEGREES", 0.0)
+    monkeypatch.setattr(cotta, "NOISE", 0.0)
 
 
 def test_shifts_are_up_to_an_eighth_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,10 +190,10 @@ def test_shifts_are_up_to_an_eighth_of_the_image(monkeypatch: pytest.MonkeyPatch
 def test_images_are_blurred_before_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the authors' chain: padded to twice the side, moved, blurred, and cut to the image."""
     still(monkeypatch)
-    monkeypatch.setattr(_augment, "BLUR", (0.5, 0.5))
-    monkeypatch.setattr(_augment, "SHIFT", 0.0)
-    monkeypatch.setattr(_augment, "SCALE", (0.8, 0.8))
-    monkeypatch.setattr(_augment, "DEGREES", 10.0)
+    monkeypatch.setattr(cotta, "BLUR", (0.5, 0.5))
+    monkeypatch.setattr(cotta, "SHIFT", 0.0)
+    monkeypatch.setattr(cotta, "SCALE", (0.8, 0.8))
+    monkeypatch.setattr(cotta, "DEGREES", 10.0)
     x = torch.rand(1, 1, 12, 12, dtype=torch.float64, generator=draws(4))
     wide = pad(x, [6, 6, 6, 6], mode="replicate")
     angles = []
@@ -203,7 +202,7 @@ def test_images_are_blurred_before_they_are_cut(monkeypatch: pytest.MonkeyPatch)
         angles.append(degrees)
         return moved(x, degrees, scale, shift)
 
-    monkeypatch.setattr(_augment, "moved", noted)
+    monkeypatch.setattr(cotta, "moved", noted)
     out = augmented(x, draws())
     cut = gaussian_blur(moved(wide, angles[0], 0.8, (0.0, 0.0)), [5, 5], [0.5, 0.5])[..., 6:-6, 6:-6]
     expected = cut if torch.allclose(out, cut, rtol=0, atol=1e-9) else cut.flip(3)

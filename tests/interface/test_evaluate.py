@@ -15,7 +15,7 @@ from fedshift import Federation
 from fedshift.core import registry
 from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import client_answer, probabilities
-from fedshift.inferences import Site, _augment
+from fedshift.inferences import Site
 
 SIZES = {"a": 24, "b": 16}
 
@@ -175,7 +175,7 @@ def test_clients_that_train_alone_are_named() -> None:
 
 def test_the_range_of_a_federation_s_images_is_black_and_white(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(_augment, "augmented", lambda x, draws: seen.append(x) or x)
+    monkeypatch.setattr("fedshift.inferences.cotta.augmented", lambda x, draws: seen.append(x) or x)
     x = torch.randn(12, 1, 4, 4, generator=torch.Generator().manual_seed(3))
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2))
     federation = Federation(net, {"a": (x, torch.arange(12) % 2)}, training={"batch_size": 4}).run(rounds=1)

@@ -9,8 +9,6 @@ from pydantic import Field
 from fedshift.algorithms import Algorithm, Local, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from fedshift.algorithms import Mean
@@ -48,10 +46,8 @@ class FedDyn(Algorithm):
     """
 
     paper = "Acar et al. 2021"
+    weighs_equally = True
     alpha: float = Field(0.01, gt=0, description="weight of the quadratic term around the server's model")
-
-    def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        return [1 / len(shares)] * len(shares)
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
         return {"H": server.zeros()}

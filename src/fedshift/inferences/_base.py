@@ -121,10 +121,6 @@ COUNT = "count_"
 """Prefix of the columns of predictions that hold what a method has counted at a site."""
 
 
-def _nothing() -> Iterator[Tensor]:
-    return iter(())
-
-
 @dataclass(frozen=True)
 class Site:
     """The unlabelled images of one site, and what else a method may know there. A call begins a pass over the images.
@@ -138,7 +134,7 @@ class Site:
     counts : what the method counts at the site, by name, such as the images that it kept; reports show these numbers
     """
 
-    batches: Callable[[], Iterator[Tensor]] = _nothing
+    batches: Callable[[], Iterator[Tensor]] = lambda: iter(())
     greys: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     answer: Tensor | None = None
     counts: Counter[str] = field(default_factory=Counter)

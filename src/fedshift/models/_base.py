@@ -65,14 +65,19 @@ def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) ->
 
     Raises UserError, before memory is taken, for a network of more than LARGEST parameters.
     """
+    where = f"model {model.name}"
     try:
-        _require_size(model, shape, classes)
+        # A network that cannot be built without memory is not checked.
+        network = shaped(model, shape, classes)
+        size = sum(p.numel() for p in network.parameters()) if network is not None else 0
+        if size > LARGEST:
+            raise UserError(where, f"its network would have {size:,} parameters (limit {LARGEST:,})", SMALLER)
         with keyed(seed, "initial weights"):
             return model.build(shape, classes)
     except (RuntimeError, MemoryError, OverflowError) as error:
         if not (out_of_memory(error) or "overflow" in str(error).lower()):
             raise
-        raise UserError(f"model {model.name}", "its network does not fit into the memory", SMALLER) from error
+        raise UserError(where, "its network does not fit into the memory", SMALLER) from error
 
 
 def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | None:
@@ -87,17 +92,3 @@ def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | No
             return model.unfilled().build(shape, classes)
     except (NotImplementedError, RuntimeError):
         return None
-
-
-def _require_size(model: Model, shape: tuple[int, ...], classes: int) -> None:
-    """Raise UserError for a network that is too large, before its weights take memory.
-
-    A network that cannot be built without memory is not checked.
-    """
-    network = shaped(model, shape, classes)
-    if network is None:
-        return
-    size = sum(p.numel() for p in network.parameters())
-    if size > LARGEST:
-        problem = f"its network would have {size:,} parameters (limit {LARGEST:,})"
-        raise UserError(f"model {model.name}", problem, SMALLER)

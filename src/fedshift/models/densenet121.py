@@ -11,7 +11,6 @@ from ._imagenet import Pretrained, Published, start
 if TYPE_CHECKING:
     from torch import nn
 
-
 LEAST = 29
 """Least side in pixels: halved five times, rounded down at poolings, it leaves one pixel."""
 

@@ -152,16 +152,18 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
     counted = [_Calls(make, layer) for layer in layers]
     replaced = [vars(layer).get("forward") for layer in layers]
 
-    def begin(*_: object) -> None:
-        for calls in counted:
-            calls.begin()
+    def counting(inside: bool) -> Callable[..., None]:
+        def from_zero(*_: object) -> None:
+            for calls in counted:
+                calls.next, calls.inside = 0, inside
 
-    def end(*_: object) -> None:
-        for calls in counted:
-            calls.end()
+        return from_zero
 
     # `always_call`: also after an error in the pass, the next one must count its calls from 0.
-    hooks = [model.register_forward_pre_hook(begin), model.register_forward_hook(end, always_call=True)]
+    hooks = [
+        model.register_forward_pre_hook(counting(True)),
+        model.register_forward_hook(counting(False), always_call=True),
+    ]
     for layer, calls in zip(layers, counted, strict=True):
         layer.forward = calls.forward  # type: ignore[method-assign, assignment]
     try:
@@ -183,14 +185,6 @@ class _Calls:
         self.make = make
         self.layer = layer
         self.functions = [make(layer, 0)]
-        self.next, self.inside = 0, False
-
-    def begin(self) -> None:
-        """Begin a forward pass of the model."""
-        self.next, self.inside = 0, True
-
-    def end(self) -> None:
-        """End a forward pass of the model."""
         self.next, self.inside = 0, False
 
     def forward(self, x: Tensor) -> Tensor:

@@ -65,15 +65,11 @@ def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tu
     Any transform may resize, so those that always act are tried on a black image. Vectors, (features,), keep their
     shape.
     """
-    always = [transform for transform in transforms if transform.when == "always"]
-    if len(shape) != 3 or not always:
+    if len(shape) != 3 or not any(transform.when == "always" for transform in transforms):
         return shape
     import torch
 
-    x = torch.zeros(1, *shape)
-    for transform in always:
-        x = transform.apply(x, stream(0, "black"))
-    return tuple(x.shape[1:])
+    return tuple(_seen(transforms, torch.zeros(1, *shape)).shape[1:])
 
 
 @functools.cache
@@ -89,12 +85,17 @@ def greys_after(
         return None
     import torch
 
-    x = torch.stack([torch.zeros(shape), torch.full(shape, 255.0)])
+    x = _seen(transforms, torch.stack([torch.zeros(shape), torch.full(shape, 255.0)]))
+    black, white = x[:, :, x.shape[2] // 2, x.shape[3] // 2].tolist()
+    return tuple(black), tuple(white)
+
+
+def _seen(transforms: tuple[Transform, ...], x: Tensor) -> Tensor:
+    """Return a batch after the transforms that always act."""
     for transform in transforms:
         if transform.when == "always":
             x = transform.apply(x, stream(0, "black"))
-    black, white = x[:, :, x.shape[2] // 2, x.shape[3] // 2].tolist()
-    return tuple(black), tuple(white)
+    return x
 
 
 def changed_by_group(x: Tensor, groups: np.ndarray, changes: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
