@@ -57,7 +57,7 @@ class InMemory:
         folder, val = self.folder / name, self.validation.get(name)
         data = self.sites[name], val
         rules: Any = {"digest": self.digest, "sends_offers": self.sends_offers, "forms": self.forms}
-        return Site.open(name, self.opened(), *data, folder, **rules)
+        return Site(name, self.opened(), *data, folder, **rules)
 
     def state(self, name: str) -> SiteState:
         """What the site has on its disk."""

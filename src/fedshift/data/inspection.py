@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..algorithms import Training
     from .partition import Partition
 
-
 FEW = 10
 """With fewer images of a class at a site, scores of that class are rough."""
 MANY = 20

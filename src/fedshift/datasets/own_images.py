@@ -60,7 +60,6 @@ from ._own_rows import (
 if TYPE_CHECKING:
     import pandas as pd
 
-
 Classes = dict[int | str, int | Literal["ignore"]]
 """The class of each grey value or colour of masks."""
 TABLE = "table"

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .client import Client, ClientTensors
+from .client import Client
 from .ranks import Ranks
-from .round_state import RoundState, Selected
+from .round_state import ClientTensors, RoundState, Selected
 
 
 def gather(rounds: RoundState, ranks: Ranks) -> None:

@@ -17,60 +17,14 @@ from ..core.errors import UserError, did_you_mean
 from ..core.rng import undisturbed
 from ..data.samples import Pooled, Samples, TensorSamples, class_counts, known_labels, labels_of
 from ..tasks import Task
+from .round_state import Member, at_home, shared_out
 
 if TYPE_CHECKING:
     from .flat_network import FlatNetwork
 
-
 CHANNELS = (1, 3, 4)
 """Numbers of channels that images usually have."""
 SamplesBySite = Mapping[str, Samples | tuple[Any, Any]]
-
-
-@dataclass(eq=False, kw_only=True)
-class ClientTensors:
-    """What a client keeps from round to round, on the CPU.
-
-    Attributes
-    ----------
-    own : flat vector of the tensors that stay at the client
-    counters : integer buffers of batch norm
-    state : the algorithm's tensors of this client
-    """
-
-    own: Tensor = field(default_factory=lambda: torch.empty(0))
-    counters: Tensor = field(default_factory=lambda: torch.empty(0))
-    state: dict[str, Tensor] = field(default_factory=dict)
-
-    def kept(self) -> ClientTensors:
-        """Return what the client keeps, without its samples, so that it can be sent to other processes."""
-        return ClientTensors(own=self.own, counters=self.counters, state=self.state)
-
-    def keep(self, tensors: ClientTensors) -> None:
-        """Replace what the client keeps."""
-        self.own = tensors.own
-        self.counters = tensors.counters
-        self.state = tensors.state
-
-
-@dataclass(eq=False)
-class Member(ClientTensors):
-    """A site that trains, as the server knows it.
-
-    Attributes
-    ----------
-    name : name of the site
-    share : the client's share of all training samples, or an equal share, according to `training.weights`
-    weight : the client's weight in every mean, which the algorithm derives from the share
-    first_round : the first round in which the client trained; None before
-    here : True if this process does the local training of the client
-    """
-
-    name: str
-    share: float
-    weight: float
-    first_round: int | None = None
-    here: bool = True
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,31 +42,6 @@ class Client(Member):
     val: Samples | None
     class_weights: Tensor | None = None
     offers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-
-
-def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algorithm: Algorithm) -> list[Member]:
-    """Return the clients with their shares and weights, given their names and numbers of training samples.
-
-    With `by_size`, shares follow these numbers; otherwise they are equal.
-    """
-    shares = [1 / len(sizes)] * len(sizes)
-    if by_size:
-        total = sum(sizes)
-        shares = [size / total for size in sizes]
-    weights = whole(f"{algorithm.name}.weights", algorithm.weights(shares), len(shares))
-    return [Member(*row) for row in zip(names, shares, weights, strict=True)]
-
-
-def whole(hook: str, weights: Sequence[float], clients: int) -> Sequence[float]:
-    """Return the weights in a mean over clients. Raises UserError unless each client has one and the sum is 1."""
-    if len(weights) != clients:
-        raise UserError(hook, f"gives {len(weights)} weights", f"return one for each of the {clients} clients")
-    # Weights that were computed in float32 miss 1 by less than this. NaN is refused, too.
-    if not abs(sum(weights) - 1) <= 1e-4:
-        raise UserError(
-            hook, f"gives weights whose sum is {sum(weights):.6g}", "divide them by their sum, so that it is 1"
-        )
-    return weights
 
 
 def open_clients(
@@ -213,23 +142,10 @@ def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorith
     return Traffic(up=sum(table.numel() for table in server.offers.values()))
 
 
-def exchange_offers(clients: Sequence[Client], addon: Addon, algorithm: Algorithm) -> Traffic:
-    """Give clients what the add-on lets them send to each other once, before the first round; return the traffic."""
-    offers = {client.name: at_home(addon.offer(client.train)) for client in clients}
-    for client in clients:
-        client.offers = algorithm.collaboration.heard(client.name, offers)
-    return passing_on(offers, algorithm)
-
-
 def passing_on(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm) -> Traffic:
     """Return the traffic of the tensors that clients send to each other, by client."""
     sizes = {name: sum(map(torch.numel, offer.values())) for name, offer in offers.items()}
     return Traffic.passed_on(sizes, algorithm.collaboration)
-
-
-def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a client's tensors on the CPU, where they are between rounds."""
-    return {k: v.detach().cpu() for k, v in state.items()}
 
 
 def float_of(model: nn.Module) -> torch.dtype | None:
@@ -339,6 +255,9 @@ def outputs(model: nn.Module, task: Task, x: Tensor) -> int:
     with undisturbed(), torch.no_grad():
         logits = copy.deepcopy(model).to(x.device).eval()(x)
     return task.require_outputs(x, logits)
+
+
+# ---- weights of the classes in the loss of local steps, from the labels of training images alone
 
 
 def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Traffic:

@@ -11,7 +11,7 @@ JSON) whole or not at all. A new process goes on after the last round that was s
     coordinator = Coordinator.resume(specification, transport, tensors, progress, digest=digest)
     coordinator.run(after_round=save)
 
-`specification` and `digest` are those of `Site.open`. Save after every round: a site keeps its state after the last
+`specification` and `digest` are those of `Site`. Save after every round: a site keeps its state after the last
 round that counted and after the one that it trained since, and no older one.
 """
 
@@ -30,10 +30,10 @@ from ..core.errors import Interrupted, UserError, require_none
 from ..core.rng import undisturbed
 from ..nn.device import arithmetic, channels_last
 from . import checkpoint
-from .client import class_weights, counting, passing_on, put_together, shared_out
+from .client import class_weights, counting, passing_on, put_together
 from .local_training import LocalTrainer
 from .messages import ANSWERS, Fault, Message, MessageForms, Transport, as_number, content_of, fault, require_known
-from .round_state import SiteRecord
+from .round_state import SiteRecord, shared_out
 from .selection import Choice
 from .server_side import ServerRound, ServerSide, cost, report_disproportion
 from .site import require_separate

@@ -26,13 +26,13 @@ from . import checkpoint
 from .client import (
     Client,
     SamplesBySite,
-    exchange_offers,
     float_of,
     give_tensors,
     offer_of,
     open_clients,
     open_sites,
     outputs,
+    passing_on,
     put_together,
     require_classes,
     weigh_classes,
@@ -40,7 +40,7 @@ from .client import (
 from .joint_step import Exchange, FirstStep
 from .local_training import LocalTrainer, Networks, client_networks
 from .ranks import ALONE, Ranks
-from .round_state import Assignment, Selected, SiteRecord, Tally
+from .round_state import Assignment, Selected, SiteRecord, Tally, at_home
 from .selection import Selection
 from .server_side import ServerRound, ServerSide, cost, drawn, report_disproportion
 from .specification import Specification
@@ -207,7 +207,10 @@ class Federation(ServerSide):
         if beforehand:
             self.beforehand += beforehand
         if self.addon:
-            self.beforehand += exchange_offers(self.clients, self.addon, self.algorithm)
+            offers = {client.name: at_home(self.addon.offer(client.train)) for client in self.clients}
+            for client in self.clients:
+                client.offers = self.algorithm.collaboration.heard(client.name, offers)
+            self.beforehand += passing_on(offers, self.algorithm)
 
     def _open_rounds(self) -> None:
         """Set the state before the first round, and assign each client to one process."""

@@ -24,10 +24,10 @@ from ..nn.batchnorm import untracked
 from ..nn.device import read_ahead, to_device
 from ..nn.features import Outputs
 from ..nn.norms import clip_rows, clipped_parameters
-from .client import Client, ClientTensors, at_home
+from .client import Client
 from .flat_network import Batch, FlatNetwork, Storage
 from .joint_step import Exchange, FirstStep, joint_step
-from .round_state import Assignment, Tally
+from .round_state import Assignment, ClientTensors, Tally, at_home
 from .specification import Specification
 
 LARGE = 100_000
@@ -450,6 +450,9 @@ def client_networks(trainer: LocalTrainer, name: str, received: Tensor, kept: Cl
     blend = trainer.load_personal(received, kept.own, kept.counters, state)
     states = [trainer.named(vector, kept.counters) for vector in blend.networks]
     return Networks((name, *(f"{name}/{n}" for n in range(1, len(states)))), states, blend.weights, blend.of)
+
+
+# ---- optimisers: torch's arithmetic, without the cost of an Optimizer for each client and round
 
 
 EPSILON = 1e-8

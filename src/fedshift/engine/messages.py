@@ -279,33 +279,21 @@ class Hello(Closed):
     version: Text
 
 
-QUESTIONS: dict[str, type[Closed]] = {
-    "hello": Empty,
-    "over": Empty,
-    "refused": Refused,
-    "join": OfRun,
-    "begin": Begin,
-    "first_step": Joint,
-    "train": Joint,
-    "finish": Task,
-    "evaluate": Evaluate,
-    "keep": Since,
-    "rows": Task,
+KINDS: dict[str, tuple[type[Closed], type[Closed]]] = {
+    "hello": (Empty, Hello),
+    "over": (Empty, Empty),
+    "refused": (Refused, Empty),
+    "join": (OfRun, Joined),
+    "begin": (Begin, Empty),
+    "first_step": (Joint, FirstStep),
+    "train": (Joint, Trained),
+    "finish": (Task, Finished),
+    "evaluate": (Evaluate, Evaluated),
+    "keep": (Since, Empty),
+    "rows": (Task, Rows),
 }
-ANSWERS: dict[str, type[Closed]] = {
-    "hello": Hello,
-    "over": Empty,
-    "refused": Empty,
-    "join": Joined,
-    "begin": Empty,
-    "first_step": FirstStep,
-    "train": Trained,
-    "finish": Finished,
-    "evaluate": Evaluated,
-    "keep": Empty,
-    "rows": Rows,
-}
-"""All kinds of messages; there are no others."""
+"""The question and the answer of each kind of messages; there are no others."""
+QUESTIONS, ANSWERS = ({kind: models[side] for kind, models in KINDS.items()} for side in (0, 1))
 
 
 def require_known(message: Message, models: dict[str, type[Closed]]) -> None:

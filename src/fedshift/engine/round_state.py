@@ -1,4 +1,4 @@
-"""The state of a federation between two rounds, and what is assigned and measured in one, as plain data."""
+"""State between two rounds, clients as the server knows them, and what a round assigns and measures, as plain data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,85 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..algorithms import LOGGED, Server
+from ..algorithms import LOGGED, Algorithm, Server
 from ..core.errors import UserError
 from ..tasks import CLASSIFICATION, Task
-from .client import ClientTensors, Member
+
+
+@dataclass(eq=False, kw_only=True)
+class ClientTensors:
+    """What a client keeps from round to round, on the CPU.
+
+    Attributes
+    ----------
+    own : flat vector of the tensors that stay at the client
+    counters : integer buffers of batch norm
+    state : the algorithm's tensors of this client
+    """
+
+    own: Tensor = field(default_factory=lambda: torch.empty(0))
+    counters: Tensor = field(default_factory=lambda: torch.empty(0))
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def kept(self) -> ClientTensors:
+        """Return what the client keeps, without its samples, so that it can be sent to other processes."""
+        return ClientTensors(own=self.own, counters=self.counters, state=self.state)
+
+    def keep(self, tensors: ClientTensors) -> None:
+        """Replace what the client keeps."""
+        self.own = tensors.own
+        self.counters = tensors.counters
+        self.state = tensors.state
+
+
+@dataclass(eq=False)
+class Member(ClientTensors):
+    """A site that trains, as the server knows it.
+
+    Attributes
+    ----------
+    name : name of the site
+    share : the client's share of all training samples, or an equal share, according to `training.weights`
+    weight : the client's weight in every mean, which the algorithm derives from the share
+    first_round : the first round in which the client trained; None before
+    here : True if this process does the local training of the client
+    """
+
+    name: str
+    share: float
+    weight: float
+    first_round: int | None = None
+    here: bool = True
+
+
+def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a client's tensors on the CPU, where they are between rounds."""
+    return {k: v.detach().cpu() for k, v in state.items()}
+
+
+def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algorithm: Algorithm) -> list[Member]:
+    """Return the clients with their shares and weights, given their names and numbers of training samples.
+
+    With `by_size`, shares follow these numbers; otherwise they are equal.
+    """
+    shares = [1 / len(sizes)] * len(sizes)
+    if by_size:
+        total = sum(sizes)
+        shares = [size / total for size in sizes]
+    weights = whole(f"{algorithm.name}.weights", algorithm.weights(shares), len(shares))
+    return [Member(*row) for row in zip(names, shares, weights, strict=True)]
+
+
+def whole(hook: str, weights: Sequence[float], clients: int) -> Sequence[float]:
+    """Return the weights in a mean over clients. Raises UserError unless each client has one and the sum is 1."""
+    if len(weights) != clients:
+        raise UserError(hook, f"gives {len(weights)} weights", f"return one for each of the {clients} clients")
+    # Weights that were computed in float32 miss 1 by less than this. NaN is refused, too.
+    if not abs(sum(weights) - 1) <= 1e-4:
+        raise UserError(
+            hook, f"gives weights whose sum is {sum(weights):.6g}", "divide them by their sum, so that it is 1"
+        )
+    return weights
 
 
 class Assignment(NamedTuple):
@@ -183,6 +258,9 @@ class RoundState:
         """Return the positions of the clients that had trained by round `number`; all, if none had."""
         trained = [k for k, client in enumerate(self.clients) if (client.first_round or math.inf) <= number]
         return trained or list(range(len(self.clients)))
+
+
+# ---- loss and accuracy of local steps
 
 
 EVERY = 64

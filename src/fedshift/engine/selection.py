@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -113,13 +113,13 @@ class Selection:
         Clients with personal networks are evaluated with these. With samples of sites `elsewhere`, these alone count,
         and the global network is evaluated on them. Raises UserError for a loss that is not finite.
         """
-        trainer, metric = self.trainer, self.choice.criterion.metric
-        if self.elsewhere:
-            parts = self._outside(self.elsewhere, metric)
-        else:
-            parts = self.ranks.each(
-                lambda: [validated(trainer, *k, metric) for k in self._here() if k[0].val is not None]
-            )
+        trainer, clients, metric = self.trainer, self.clients, self.choice.criterion.metric
+
+        def local() -> list[SiteRecord]:
+            here = [k for k in self._here if clients[k].val is not None]
+            return [validated(trainer, clients[k], self.rounds.received(k), metric) for k in here]
+
+        parts = self._outside(self.elsewhere, metric) if self.elsewhere else self.ranks.each(local)
         self.choice.choose(list(itertools.chain(*parts)), outside=bool(self.elsewhere))
 
     def watch(self) -> None:
@@ -138,11 +138,14 @@ class Selection:
         """
         every = self.training.training_loss_every
         if every and self.rounds.round % every == 0:
-            self.rounds.log("averaged", self.ranks.each(lambda: [averaged(self.trainer, *k) for k in self._here()]))
+            trainer, clients, received = self.trainer, self.clients, self.rounds.received
+            parts = self.ranks.each(lambda: [averaged(trainer, clients[k], received(k)) for k in self._here])
+            self.rounds.log("averaged", parts)
 
-    def _here(self) -> Iterator[tuple[Client, Tensor]]:
-        """Yield the clients whose local training this process does, each with the shared tensors that it receives."""
-        return ((client, self.rounds.received(k)) for k, client in enumerate(self.clients) if client.here)
+    @property
+    def _here(self) -> Sequence[int]:
+        """Positions of the clients whose local training this process does."""
+        return [k for k, client in enumerate(self.clients) if client.here]
 
     def _outside(self, sites: Mapping[str, Samples], metric: Metric | None = None) -> list[list[SiteRecord]]:
         """Return how the global network performs at sites outside the federation, in one list for each process."""

@@ -13,10 +13,9 @@ from ..algorithms import Algorithm, Mean, Server, Traffic, Training
 from ..core.console import say
 from ..core.errors import UserError
 from ..core.rng import stream
-from .client import Member, whole
 from .flat_network import RunningVariances
 from .local_training import LocalTrainer
-from .round_state import Assignment, RoundState, Selected
+from .round_state import Assignment, Member, RoundState, Selected, whole
 from .specification import Specification
 
 

@@ -3,7 +3,7 @@
 How to use it, from one process for each message::
 
     specification = Specification.open(model, algorithm=..., bn=..., addon=..., training=..., seed=..., task=...)
-    site = Site.open("north", specification, train, validation, folder, digest=digest)
+    site = Site("north", specification, train, validation, folder, digest=digest)
     reply = site.answer(message)    # raises UserError for what the site refuses: a transport turns it into a Fault
 
 `model` is the network with the initial weights of the run, equal at all sites and at the coordinator (see
@@ -36,7 +36,6 @@ from ..data.samples import Samples, class_counts, example_of, shape_of
 from ..nn.device import arithmetic
 from .client import (
     Client,
-    at_home,
     class_weights,
     give_tensors,
     offer_of,
@@ -48,7 +47,7 @@ from .client import (
 from .joint_step import FirstStep, KnownMeans, Need
 from .local_training import LocalTrainer, Networks, client_networks
 from .messages import QUESTIONS, Message, MessageForms, as_said, require_known
-from .round_state import Assignment, SiteRecord, Tally, diverged
+from .round_state import Assignment, SiteRecord, Tally, at_home, diverged
 from .selection import Criterion, averaged, validated
 from .server_side import opened_server
 from .site_state import Requests, SiteState
@@ -56,39 +55,24 @@ from .specification import Specification
 
 
 class Site:
-    """One site, which answers the messages of a `Coordinator`.
+    """One site, which answers the messages of a `Coordinator`, also in the middle of a run.
+
+    The head of this module explains what it is opened with. Raises UserError for samples or labels that do not fit task
+    and network.
 
     Attributes
     ----------
     client : the site's samples and, while it answers, its tensors
     specification : what sites and coordinator agree on
     state : the files of the site
-    sends_offers : True if the site lets plug-ins send what they derive from its images before the first round
+    sends_offers : True if the site lets plug-ins send what they derive from its images before the first round, such as
+        mean spectra or numbers of images by class
     forms : what is known of the messages beforehand; without them, tensors are checked for finite numbers alone
     requests : what the site has been asked so far
     """
 
     def __init__(
         self,
-        client: Client,
-        specification: Specification,
-        state: SiteState,
-        device: torch.device,
-        sends_offers: bool = False,
-        forms: MessageForms | None = None,
-    ) -> None:
-        self.client, self.specification, self.state = client, specification, state
-        self.device = device
-        self.sends_offers = sends_offers
-        self.forms = forms
-        training, algorithm = specification.training, specification.algorithm
-        self.requests = Requests(state.folder, state.digest, training, algorithm, forms)
-        self._trainer: LocalTrainer | None = None
-        self._clients = self._classes = 0
-
-    @classmethod
-    def open(
-        cls,
         name: str,
         specification: Specification,
         train: Samples | tuple[Any, Any],
@@ -99,31 +83,19 @@ class Site:
         digest: str = "",
         sends_offers: bool = False,
         forms: MessageForms | None = None,
-    ) -> Site:
-        """Return a site, also in the middle of a run.
-
-        Parameters
-        ----------
-        name : name of the site in the run
-        specification : as at the coordinator
-        train, validation : samples of this site, or pairs (x, y), as for `fedshift.Federation`
-        folder : a folder for this run and this site, which is made where it is missing
-        device : device of the training
-        digest : specification and code; it must equal the coordinator's
-        sends_offers : True if plug-ins may send what they derive from images before the first round, such as mean
-            spectra or numbers of images by class
-        forms : the tensors that messages of this run have, so that a site refuses all others
-
-        Raises UserError for samples or labels that do not fit task and network.
-        """
+    ) -> None:
         task, algorithm = specification.task, specification.algorithm
         require_separate(algorithm)
         samples = samples_by_site({name: train}, "client", task)
         val = samples_by_site({name: validation} if validation is not None else {}, "validation", task)
         require_classes(specification.model, task, {"client": samples, "validation": val})
-        (client,) = open_clients(samples, val, True, algorithm)
-        state = SiteState(folder, name, digest)
-        return cls(client, specification, state, torch.device(device), sends_offers, forms)
+        (self.client,) = open_clients(samples, val, True, algorithm)
+        self.specification, self.device = specification, torch.device(device)
+        self.state = SiteState(folder, name, digest)
+        self.sends_offers, self.forms = sends_offers, forms
+        self.requests = Requests(folder, digest, specification.training, algorithm, forms)
+        self._trainer: LocalTrainer | None = None
+        self._clients = self._classes = 0
 
     def answer(self, message: Message) -> Message:
         """Return the answer to a message of the coordinator.
@@ -327,7 +299,7 @@ class Site:
         They hold what the site kept in the selected round or, if none was selected, after round `since`. See
         `Federation.networks`.
         """
-        kept = self.state.kept() if self.state.has_kept else self.state.read(since)
+        kept = self.state.kept(since)
         return client_networks(self._opened_trainer(), self.client.name, received.to(self.device), kept)
 
     def _opened(self, message: Message) -> tuple[LocalTrainer, Client]:

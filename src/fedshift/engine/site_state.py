@@ -23,8 +23,8 @@ from ..core.errors import UserError
 from ..core.plugin import Frozen
 from ..io.arrays import read_tensors, write_tensors
 from ..io.text import read_json, write_json
-from .client import ClientTensors
 from .messages import Message, MessageForms, content_of
+from .round_state import ClientTensors
 
 if TYPE_CHECKING:
     from ..algorithms import Algorithm, Training
@@ -98,14 +98,11 @@ class SiteState:
         """Keep the state after round `number` as that of the selected round."""
         self._write(KEPT, _packed(self.read(number)))
 
-    def kept(self) -> ClientTensors:
-        """Return the state of the selected round. Raises UserError if none is kept."""
-        return _unpacked(self._read(KEPT, "no round was selected here")[0])
-
-    @property
-    def has_kept(self) -> bool:
-        """Whether the state of a selected round is kept."""
-        return self._file(KEPT).exists()
+    def kept(self, since: int) -> ClientTensors:
+        """Return the state of the selected round or, if none was selected, that after round `since`."""
+        if self._file(KEPT).exists():
+            return _unpacked(self._read(KEPT, "is lost")[0])
+        return self.read(since)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"

@@ -74,7 +74,7 @@ def rehearsed(specification: Specification, shape: Sequence[int], classes: int, 
     if specification.task.has_masks:
         y = y[:, None, None].expand(n, *shape[1:])
     with undisturbed(), tempfile.TemporaryDirectory() as folder:
-        site = Site.open("blank", blank, (x, y), (x, y), Path(folder), sends_offers=True)
+        site = Site("blank", blank, (x, y), (x, y), Path(folder), sends_offers=True)
         coordinator = Coordinator.open(blank, _Blank(site, forms))
         coordinator.run(min(2, training.rounds))
         if training.rounds > 2:

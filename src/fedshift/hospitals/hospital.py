@@ -180,7 +180,7 @@ class Hospital:
             samples = {split: images.samples(rows[self.name]) for split, rows in parts.items() if rows}
             folder = self.paths.run(run.id) / "site"
             folder.mkdir(parents=True, exist_ok=True)
-            site = Site.open(
+            site = Site(
                 self.name,
                 specification(run, images.prepared.shape),
                 samples["train"],

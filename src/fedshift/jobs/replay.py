@@ -95,7 +95,7 @@ class _AnsweredSelection(Selection):
         self.replay = replay
 
     @property
-    def _here(self) -> Sequence[int]:  # type: ignore[override]
+    def _here(self) -> Sequence[int]:
         return self.replay.answered("evaluate", self.rounds.round, range(len(self.clients)))
 
 

@@ -20,10 +20,13 @@ from torch.overrides import TorchFunctionMode
 from ..core.errors import UserError
 from ..core.rng import undisturbed
 
+T = TypeVar("T")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 AMPERE = (8, 0)
 """The first compute capability of NVIDIA with TF32."""
 NO_KERNEL = re.compile(r"(.+?) does not have a deterministic implementation")
+DEPTH = 2
+"""Number of batches that are prepared before they are asked for."""
 
 
 @contextmanager
@@ -135,9 +138,7 @@ def _computes(model: nn.Module, shape: tuple[int, ...]) -> bool:
     return True
 
 
-T = TypeVar("T")
-DEPTH = 2
-"""Number of batches that are prepared before they are asked for."""
+# ---- what goes to a device while the host works on
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -196,6 +197,9 @@ def wait_for(device: torch.device) -> None:
     """Wait until an accelerator has done all that it was asked for, as a clock must before it is read."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)
+
+
+# ---- networks without memory, to learn their size before they are built
 
 
 class _Undrawn(TorchFunctionMode):

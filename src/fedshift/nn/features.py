@@ -84,6 +84,9 @@ def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
+# ---- dense outputs, of which each pixel is a sample: to test-time methods, and to the cross-entropy
+
+
 NONE_IGNORED = -100
 """A class number that no sample has: torch's own default."""
 

@@ -207,6 +207,10 @@ def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterat
             yield f"bn: {bn!r} keeps {len(keeps)} tensors of {types} at home{without}{equal}"
 
 
+# ---- in the place of norms: convolutions with standardised weights, and adaptive gradient clipping
+# FedWon, Zhuang & Lyu 2024 (ICLR, arXiv 2306.05879), after Brock et al. 2021 (arXiv 2101.08692 and 2102.06171)
+
+
 LEAST_NORM = 1e-3
 """Norm that a row of weights counts with at least in adaptive clipping, so that zeros can grow."""
 

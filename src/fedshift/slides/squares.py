@@ -22,7 +22,6 @@ from .annotations import GROUPS, Mask
 if TYPE_CHECKING:
     from openslide import OpenSlide
 
-
 Pixels = npt.NDArray[np.uint8]
 
 SIDES = ("openslide.mpp-x", "openslide.mpp-y")
