@@ -427,8 +427,11 @@ def test_a_network_that_holds_up_below_the_control_is_not_shown_as_good(tmp_path
         judged = replace(told.judged, loss=Value(mean=-0.05, low=-0.1, high=most))
         said = screen(found.findings, condition, judged, HOSPITALS, beaten=outside)
         assert (said.word, said.tone) == ("A simple classifier is better", "plain")
-        assert said.sentence == f"{outside} From home to outside the network {words}."
+        assert said.sentence == f"{outside} From home to outside the network {words}; the margin is 5.0 points."
         assert said.step.endswith("until the network is better, the classifier is the better choice here.")
+    unlimited = loaded(tmp_path / "auc", 0.9, 0.9, headline="auc").findings
+    said_without = screen(unlimited, unlimited.conditions[0], judged, HOSPITALS, beaten=outside)
+    assert said_without.sentence == f"{outside} From home to outside the network loses at most 0.020."
     assert screen(found.findings, condition, judged, HOSPITALS, beaten=outside, late=True).step == (
         "`training: { rounds: 8 }`"
     )

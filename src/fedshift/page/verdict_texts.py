@@ -91,7 +91,7 @@ TEXTS = {
     "BEATEN": Text(
         "A simple classifier is better",
         "plain",
-        "{beaten} From home to outside the network {kept}.",
+        "{beaten} From home to outside the network {kept}{margin_beside}.",
         "A simple classifier without a network did better; from home to outside the network {kept}, even allowing for "
         "chance.",
         "you may not conclude that a network is of use: it works about as well in {these} as at home, but a simple "
@@ -337,6 +337,7 @@ class Told:
             "high": high,
             "least": number(loss.low, findings.headline),
             "margin": margin,
+            "margin_beside": f"; the margin is {margin}" if findings.margin else "",
             "size": f", {size}" if (size := magnitude(findings, self.judged)) else "",
             "any_loss": "" if findings.margin else " There is no margin: any sure loss counts.",
             "limit": f"under the margin of {margin}" if findings.margin else "below zero",
