@@ -143,3 +143,19 @@ def test_which_settings_switch_a_method_off(inference: Any, classes: int, expect
     """1 / sqrt(K) is .707, .316, .05 and .032 for 2, 10, 400 and 1,000 classes; SAR's published reset is 0.2 nats."""
     hint = inference.hint(classes)
     assert (expected in hint) if expected else hint == ""
+
+
+class Signals(fake_study.Fake):
+    """Vectors made of windows of a signal."""
+
+    name = "signals"
+    sample_noun = "window"
+    shape = (192,)
+
+
+def test_windows_of_a_signal_are_no_images(tmp_path: Path) -> None:
+    counts = {"eta": {"seen": 60, "kept": 0, "steps": 0}, "sar": {"seen": 60, "kept": 15, "steps": 2, "resets": 1}}
+    text, rows = section(made(tmp_path, ["source", "eta", "sar"], counts, seeds=[0], dataset=Signals()))
+    assert "predicted as one class" in text and "no window counted there" in text
+    assert any("kept 25.0 % of windows, 2 steps, 1 reset" in row for row in rows)
+    assert not re.search(r"\b[Ii]mages?\b", text)

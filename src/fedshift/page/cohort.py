@@ -6,7 +6,6 @@ equal pixels after preparation, whatever their names.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from ..io.arrays import map_array
 from ..io.tables import read_table
 from ..study.run import Run
 from ..tasks import Task
-from .phrases import counted
+from .phrases import counted, in_samples
 
 SPLITS = ("train", "val", "test")
 NAMED = 4
@@ -118,14 +117,6 @@ def in_units(title: str, unit: str) -> str:
     """Return the title of a check in the noun of a study: of lesions, for example, in the place of patients."""
     units = plural(unit)
     return title.replace("Patients", units.capitalize()).replace("patients", units)
-
-
-def in_samples(text: str, sample: str) -> str:
-    """Return a text about images in the noun of a dataset: about windows of a signal, for example."""
-    for noun, other in (("image", sample), ("images", plural(sample))):
-        text = re.sub(rf"\b{noun}\b", other, text)
-        text = re.sub(rf"\b{noun.capitalize()}\b", other.capitalize(), text)
-    return text
 
 
 def _in_samples(cohort: Cohort, sample: str) -> Cohort:

@@ -13,7 +13,7 @@ from ..analysis.findings import Findings
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Table, listed
 from .html import Block, Fold, Section, plain
-from .phrases import counted
+from .phrases import counted, in_samples
 
 Groups = dict[tuple[str, str, str, str], pd.DataFrame]
 """The rows of collapse.csv, one a training, by the ids of condition and inference, role and site."""
@@ -37,6 +37,7 @@ def section(results: StudyResults) -> Section | None:
     groups: Groups = dict(list(rows.groupby(["condition_id", "inference_id", "role", "site"])))  # type: ignore[arg-type]
     tables = [table for table in (_table(findings, c, groups) for c in findings.conditions) if table.rows]
     lines = [*_verdict(findings, rows, groups), *_off(findings, adapting, groups), *_traffic(findings, rows)]
+    lines = [in_samples(line, results.plan.study.dataset.sample_noun) for line in lines]
     answers = {row[-1] for table in tables for row in table.rows} - {NO, UNKNOWN}
     shown = [plain(table, dict.fromkeys(answers, "worse")) for table in tables]
     blocks: list[Block] = [*lines, Fold("Predictions site by site", shown)]
@@ -54,9 +55,10 @@ def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterato
 
 def _table(findings: Findings, condition: Condition, groups: Groups) -> Table:
     """Return the table of one condition: a row for each site and inference."""
+    sample = findings.plan.study.dataset.sample_noun
     rows = tuple(
-        (site, role, name, *(_percent(trainings[column]) for column in NUMBERS), _work(trainings), _answer(trainings))
-        for role, site, name, trainings in _places(findings, condition, groups)
+        (site, role, name, *(_percent(of[column]) for column in NUMBERS), in_samples(_work(of), sample), _answer(of))
+        for role, site, name, of in _places(findings, condition, groups)
     )
     source = findings.name(findings.baseline) if findings.baseline else "Source"
     header = ("Site", "Role", "Inference", "Spread", f"Spread of {source}", "Largest class", "Entropy", f"As {source}")
@@ -66,7 +68,7 @@ def _table(findings: Findings, condition: Condition, groups: Groups) -> Table:
         "images that are predicted as the commonest class; entropy: the mean over images, 100 for a guess; as "
         f"{source}: the share of images with the same class as by {source}"
     )
-    return Table(caption, (*header, "What it did", "Collapsed"), rows, 3)
+    return Table(in_samples(caption, sample), (*header, "What it did", "Collapsed"), rows, 3)
 
 
 def _percent(values: pd.Series) -> str:

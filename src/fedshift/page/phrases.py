@@ -7,6 +7,7 @@ unknown, or what the study says (see `nouns`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
@@ -31,6 +32,16 @@ BOTH = ("internal", "external")
 def joined(*parts: str) -> str:
     """Return sentences one after another, without the empty ones."""
     return " ".join(filter(None, parts))
+
+
+def in_samples(text: str, sample: str) -> str:
+    """Return a text about images in the noun of a dataset: about windows of a signal, for example."""
+    if sample[:1] not in "aeiou":
+        text = re.sub(r"\b([Aa])n image\b", r"\1 image", text)
+    for word, other in (("image", sample), ("images", plural(sample))):
+        text = re.sub(rf"\b{word}\b", other, text)
+        text = re.sub(rf"\b{word.capitalize()}\b", other.capitalize(), text)
+    return text
 
 
 def verb(count: int, plural: str) -> str:
@@ -307,3 +318,13 @@ class Nouns:
 
 HOSPITALS = Nouns()
 """The nouns of a study of hospitals and patients."""
+HOME_OF_ALL = "the mean of {count} models, each at the {places} that trained it, on the {units} of all of them together"
+"""What "at home" is where each site is left out in turn."""
+
+
+def home_of_all(findings: Findings, condition: Condition, nouns: Nouns) -> str:
+    """Return what "at home" is where a number is averaged over partitions; empty where one model was trained."""
+    if not findings.averaged:
+        return ""
+    count = len(findings.alike(condition))
+    return HOME_OF_ALL.format(count=count, places=plural(nouns.place), units=nouns.units)

@@ -24,7 +24,7 @@ from ..nn.policies import BATCH, POLICIES, BNPolicy
 from ..study.run import Run
 from .headline_tables import LOSS_RECOVERED
 from .history import Trained
-from .phrases import capital, first_line, metric_named, verb
+from .phrases import capital, first_line, in_samples, metric_named, verb
 from .study_report import StudyReport
 from .threshold_and_probabilities import described
 
@@ -50,6 +50,8 @@ TRAINED: dict[str | tuple[str, ...], str] = {
     "values and does not travel.",
     ("norm", "head"): "Norms and the last layer: norm tuning. All else keeps its initial values and does not travel.",
 }
+VERBATIM = ("Dataset", "Partition", "Initial weights")
+"""Items with names that others gave, whose words stay as they are whatever samples are."""
 HOOKS = ("loss", "gradient", "backward", "correct")
 BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
@@ -67,7 +69,8 @@ def glossary(findings: Findings) -> list[tuple[str, str]]:
         words[name] = text
     if any(inference.gradients for inference in kinds.values()):
         words["Collapse"] = COLLAPSE
-    return [(f"{name}:", text) for name, text in words.items()]
+    sample = findings.plan.study.dataset.sample_noun
+    return [(f"{name}:", in_samples(text, sample)) for name, text in words.items()]
 
 
 def _kept(policy: BNPolicy) -> str:
@@ -111,7 +114,12 @@ def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
     }
     if findings.baseline and findings.others() and findings.tests_inside:
         items[LOSS_RECOVERED] = [RECOVERED]
-    return [(name, lines) for name, lines in items.items() if lines]
+    sample = study.dataset.sample_noun
+    return [
+        (name, lines if name in VERBATIM else [in_samples(line, sample) for line in lines])
+        for name, lines in items.items()
+        if lines
+    ]
 
 
 def _distinct(lines: Iterable[str]) -> list[str]:
@@ -341,7 +349,7 @@ def between_sites(report: StudyReport) -> list[tuple[str, list[str]]]:
         f"patient{summed}. {STAYS} at the site. {REVEALS}",
         _missing(runs),
     ]
-    return [(ITEM, lines)]
+    return [(ITEM, [in_samples(line, report.nouns.sample) for line in lines])]
 
 
 def _missing(runs: list[Trained]) -> str:

@@ -57,7 +57,7 @@ from .html import (
     linked,
     plain,
 )
-from .phrases import bounds, capital, counted, heading, resampled, verb
+from .phrases import bounds, capital, counted, heading, in_samples, resampled, verb
 from .protocol import between_sites, protocol
 from .study_report import StudyReport
 
@@ -389,23 +389,23 @@ def _runs(report: StudyReport) -> Iterator[Block]:
         yield Code(label, text)
 
 
-def reporting(author: Author) -> Section:
-    """Return the reporting checklists, as far as page and authors have filled them."""
+def reporting(author: Author, sample: str = "image") -> Section:
+    """Return the reporting checklists, as far as page and authors have filled them; `sample` is what a sample is."""
     blocks: list[Block] = [
         "Prefilled means that this page says something about the item. Whether it says enough is for the authors to "
         "judge."
     ]
-    blocks += [Fold(one.summary, [_items(one)]) for one in checklists(author)]
+    blocks += [Fold(one.summary, [_items(one, sample)]) for one in checklists(author)]
     return Section("checklists", "Reporting checklists", blocks, short="Checklists", late=True)
 
 
-def _items(checklist: Checklist) -> PageTable:
+def _items(checklist: Checklist, sample: str) -> PageTable:
     """Return the items of a checklist, with links to the sections that say something about them."""
     rows = []
     for item, is_open in checklist.lines:
         place = "–"
         if item.section:
-            place = Markup('<a href="#{}">{}</a>').format(item.section, capital(item.prefilled))
+            place = Markup('<a href="#{}">{}</a>').format(item.section, capital(in_samples(item.prefilled, sample)))
         elif not is_open:
             place = Markup('<a href="#author">From the authors</a>')
         state = "filled"
@@ -457,7 +457,7 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _protocol,
     lambda report: registered.searches_section(report.results),
     _provenance,
-    lambda report: reporting(report.plan.study.author),
+    lambda report: reporting(report.plan.study.author, report.nouns.sample),
     _cite,
 )
 """The sections in the order of the page. Each may be missing, and one without any content is left out."""
