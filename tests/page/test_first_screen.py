@@ -35,7 +35,7 @@ from fedshift.page.answer import answer
 from fedshift.page.first_screen import lights, screen
 from fedshift.page.forest import pooled
 from fedshift.page.headline_tables import sites_on_page
-from fedshift.page.history import still_rises
+from fedshift.page.history import still_rises, training_light
 from fedshift.page.phrases import HOSPITALS
 from fedshift.page.study_report import StudyReport
 from fedshift.page.verdict_texts import TEXTS, Told, next_step
@@ -199,7 +199,7 @@ def test_labels_that_are_turned_round_outside_are_asked_for(tmp_path: Path) -> N
     assert "loses" not in told.lead
     said = judged(found)
     assert (said.word, said.tone) == ("Worse than guessing", "bad")
-    lamp = next(light for light in lights([], "", told.judged.below, ()) if light.name == "Coding of labels")
+    lamp = next(light for light in lights([], told.judged.below, ()) if light.name == "Coding of labels")
     assert lamp.status == "problem" and "centre1" in lamp.detail
 
 
@@ -583,3 +583,75 @@ def test_three_claims_are_shown_and_the_further_ones_are_counted_by_kind(tmp_pat
     alone = StudyReport(loaded(tmp_path / "alone", 0.9, 0.8, **both))
     (hypotheses,) = page._asked(alone, page.first_screen(alone))
     assert (len(hypotheses.claims), hypotheses.further) == (3, "1 further hypothesis")
+
+
+@pytest.mark.parametrize(
+    ("home", "above", "words"),
+    [
+        # from a guess at 0.5 the middle to a perfect 1 is 0.75
+        (0.65, 0.15, "its AUC is 0.650, nearer to the 0.500 of guessing than to a perfect score."),
+        (0.74, 0.24, "its AUC is 0.740, nearer to the 0.500 of guessing than to a perfect score."),
+        (0.76, 0.26, ""),
+        (0.65, math.nan, ""),
+    ],
+)
+def test_a_level_that_holds_up_near_a_guess_is_called_low(
+    home: float, above: float, words: str, tmp_path: Path
+) -> None:
+    found = loaded(tmp_path, 0.9, 0.9, headline="auc")
+    findings, controls, condition = found.findings, found.controls, found.findings.conditions[0]
+    key, level_of = condition.level_inference, Value(mean=home, chance=0.5, majority=0.5)
+    put(findings, level_of, "level", "auc", condition.id, key, "internal", "*")
+    holds = Verdict(Word.HOLDS, level_of, Value(mean=0.0, low=-0.02, high=-0.01), above=Value(mean=above))
+    low = screen(findings, condition, holds, HOSPITALS).low
+    assert low == (words and f"The level is low in itself: at home {words}")
+    loses = replace(holds, word=Word.LOSES, loss=Value(mean=0.1, low=0.08, high=0.12))
+    assert screen(findings, condition, loses, HOSPITALS).low == ""
+    own = {"partition": condition.run.partition_id}
+    put(findings, Value(mean=0.62), f"{OF_CONTROL}level", "auc", "", "", "internal", "*", **own)
+    for difference, end in ((0.01, " there."), (-0.01, " there, and the network is not shown to be better.")):
+        known = Value(mean=0.03, low=difference, high=0.05)
+        put(findings, known, f"{OF_CONTROL}difference", "auc", condition.id, key, "internal", "*", **own)
+        beside = screen(findings, condition, holds, HOSPITALS, controls=controls).low
+        control = " A control that sees colour and texture only, without a network, has 0.620"
+        assert beside == (low and f"{low}{control}{end}")
+
+
+def test_home_of_sites_left_out_in_turn_is_called_a_mean_of_models(tmp_path: Path) -> None:
+    """Three models, each tested at the two hospitals that trained it."""
+    partition = {"internal": ["centre0", "centre1", "centre3"], "leave_one_out": True}
+    tile = answer(loaded(tmp_path, 1.0, 0.7, partition=partition).findings).tiles[0]
+    assert tile.label.endswith(" at home")
+    assert tile.note.endswith(
+        "; the mean of 3 models, each at the hospitals that trained it, on the patients of all of them together"
+    )
+    assert "mean of" not in answer(loaded(tmp_path / "one", 1.0, 0.7).findings).tiles[0].note
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("", "", 6, 6), "ok", "6 of 6 planned trainings, by validation"),
+        (
+            ("", "", 4, 6),
+            "unknown",
+            "4 of 6 planned trainings have, by validation; the others are missing, or have no validation",
+        ),
+        (("", "1 of 6 is late.", 6, 6), "suspect", "1 of 6 is late."),
+        (("", "1 of 4 is late.", 4, 6), "suspect", "1 of 4 is late. Judged: 4 of 6 planned trainings."),
+        (("all of one class", "1 of 6 is late.", 6, 6), "problem", "all of one class"),
+    ],
+)
+def test_the_light_on_trainings_says_over_how_many_it_speaks(
+    arguments: tuple[str, str, int, int], status: str, words: str
+) -> None:
+    told = training_light(*arguments)
+    assert (told.status, told.detail) == (status, words)
+
+
+def test_trainings_that_are_missing_are_not_called_converged(tmp_path: Path) -> None:
+    """Of six trainings those of local batch norm are missing."""
+    runs = [{"algorithm": "fedavg", "bn": ["aggregated", "local"]}]
+    report = StudyReport(loaded(tmp_path, 0.9, 0.9, runs=runs, without={"bn": "local"}))
+    told = next(light for light in page.context(report)["lights"].rows if light.name == "Converged")
+    assert told.status != "ok" and "3 of 6 planned trainings" in told.detail

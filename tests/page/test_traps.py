@@ -79,7 +79,7 @@ def check(made: Cohort, title: str) -> Check:
 
 
 def light(made: Cohort, name: str) -> Light:
-    return next(one for one in lights(made.checks, "", (), made.few) if one.name == name)
+    return next(one for one in lights(made.checks, (), made.few) if one.name == name)
 
 
 def cropped(image: np.ndarray) -> np.ndarray:
@@ -276,7 +276,7 @@ def test_classes_that_sites_lack_are_listed(tmp_path: Path) -> None:
 
 
 def test_many_sites_with_few_events_are_counted() -> None:
-    said = lights([], "", (), [f"1 patient of tumour at site{n}" for n in range(9)])[-1].detail
+    said = lights([], (), [f"1 patient of tumour at site{n}" for n in range(9)])[-1].detail
     assert said.endswith("1 patient of tumour at site3 and 5 more")
 
 

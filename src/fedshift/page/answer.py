@@ -20,6 +20,7 @@ from .phrases import (
     Nouns,
     capital,
     change_interval,
+    home_of_all,
     interval,
     joined,
     level,
@@ -117,7 +118,7 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
                 texts[n] = joined(texts[n], NO_EXTERNAL_SITE)
                 break
     texts[0] = joined(texts[0], these_only(findings, conditions[0], judged[0], nouns))
-    numbers = tiles(findings, conditions[0], nouns.units)
+    numbers = tiles(findings, conditions[0], nouns)
     further = len(conditions) - len(texts)
     return Answer(opening, compared, texts[0], texts[1:], numbers, further, conditions[0], judged[0], led)
 
@@ -219,23 +220,23 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
     yield f"{text}."
 
 
-def tiles(findings: Findings, condition: Condition, unit: str) -> list[Tile]:
+def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
     """Return the levels behind the headline sentence, each with its interval; how they differ, sentences say."""
     key = condition.level_inference
     compared = condition.compared_inference
 
-    def level_tile(role: str, inference: str, gained: Iterable[str] = ()) -> Tile:
+    def level_tile(role: str, inference: str, notes: Iterable[str] = ()) -> Tile:
         value = findings.effect("level", condition, inference, role, across=findings.averaged)
         text = level(value.mean, findings.headline) if value.known else DASH
         place = "at home" if role == "internal" else "outside"
         label = f"{findings.headline.title} {place}"
         if inference != findings.baseline:
             label = f"{place.capitalize()}, adapted ({findings.name(inference)})"
-        return Tile(label, text, "; ".join([*_notes(findings, condition, value, unit), *gained]))
+        return Tile(label, text, "; ".join([*_notes(findings, condition, value, nouns.units), *notes]))
 
     made = []
     if condition.tests_inside:
-        made.append(level_tile("internal", key))
+        made.append(level_tile("internal", key, filter(None, [home_of_all(findings, condition, nouns)])))
     if condition.partition.external:
         made.append(level_tile("external", key))
         if findings.baseline in condition.inferences and compared is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, listed
 from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
@@ -14,7 +15,7 @@ from ..core.spelling import plural
 from .cohort import TWO_LABELS, Check
 from .html import Light
 from .phrases import Nouns, counted, joined, points
-from .verdict_texts import SITES, Told, magnitude, next_step
+from .verdict_texts import SITES, Told, low_level, magnitude, next_step
 
 WIDTHS = 1.96
 """Half the width of a normal 95% interval, in standard errors."""
@@ -34,6 +35,7 @@ class Screen:
     settle : what would decide it: how many more patients or trainings; may be empty
     size : an established loss against the margin, in words; else empty
     step : what to do next, with a line of YAML or a command in backticks
+    low : that a level which holds up is low in itself; else empty
     """
 
     word: str
@@ -43,6 +45,7 @@ class Screen:
     settle: str
     size: str = ""
     step: str = ""
+    low: str = ""
 
 
 def screen(
@@ -54,11 +57,12 @@ def screen(
     beaten: str = "",
     led: str = "",
     late: bool = False,
+    controls: Controls | None = None,
 ) -> Screen:
     """Return the verdict on a condition. `first` is what to do before anything else.
 
     `beaten` says that the control without a network is better. `led` names the condition, and `late` says that
-    trainings may not have converged.
+    trainings may not have converged. `controls` stand beside a level that is low in itself.
     """
     told = Told(findings, condition, judged, nouns, beaten)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
@@ -66,7 +70,7 @@ def screen(
     settle = _settle(findings, judged, nouns.units) if is_open else ""
     whom = ". ".join(filter(None, (led, _whom(findings, condition, judged, nouns))))
     step = first or next_step(told, late)
-    return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step)
+    return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step, low_level(told, controls))
 
 
 def _whom(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
@@ -128,23 +132,19 @@ def _times(shrinks: float, stays: float, room: float) -> float:
 
 def lights(
     checked: Sequence[Check],
-    late: str,
     below: Sequence[str],
     few: Sequence[str],
     overlooked: Light | None = None,
-    stuck: str = "",
     thresholds: Light | None = None,
 ) -> list[Light]:
-    """Return what readers ask first of a study.
+    """Return what readers ask first of the data of a study; what they ask of its trainings is in `history`.
 
     Parameters
     ----------
     checked : the checks of the cohorts
-    late : what is said of trainings that may not have converged; empty if all have
     below : sites that are surely predicted worse than by guessing
     few : what is said of sites with one class, or with few samples of one
     overlooked : for a task without classes of images, what stands in the place of the lights about these
-    stuck : what is said of trainings that answer with one class; empty if none does
     thresholds : whether threshold and probabilities hold outside, where that is known
     """
     torn = [check for check in checked if check.what.endswith(TWO_LABELS) and check.status == "PROBLEM"]
@@ -156,9 +156,6 @@ def lights(
         Light(
             "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "care"
         ),
-        Light("Answers one class", "problem", stuck, "care")
-        if stuck
-        else Light("Converged", "suspect" if late else "ok", late or "by validation", "care"),
     ]
     if overlooked:
         return [*first, overlooked]

@@ -17,7 +17,8 @@ from ..analysis.values import DASH, NAN, Table
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
 from ..study.analysis_plan import MARGIN
-from .phrases import chosen_by, in_percent
+from .html import Light
+from .phrases import chosen_by, in_percent, in_samples
 
 SMALL = 0.005
 """A rise of validation accuracy that counts as none."""
@@ -94,7 +95,8 @@ def of_one_class(results: StudyResults, condition: Condition) -> str:
         return ""
     return (
         f"{len(stuck)} of {len(condition.runs)} trainings answer with one class for at least {100 * STUCK:.0f} % of "
-        "the images at home: more rounds, or `class_weights: balanced`"
+        f"{in_samples('the images', results.plan.study.dataset.sample_noun)} at home: more rounds, or `class_weights: "
+        "balanced`"
     )
 
 
@@ -257,6 +259,35 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
             f"{rising} of {len(others)} runs kept their last round, and their validation accuracy was still rising by "
             "more than it varies: they may not have converged."
         )
+
+
+def seen(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> int:
+    """Return how many trainings `unfinished` can judge: finished ones with validation samples to judge them by."""
+    validated = set(rounds.loc[rounds["split"] == "val", "run"])
+    chosen = {run.name for run in runs if run.manifest.get("best_value") is not None}
+    constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
+    return sum(bool(run.manifest) and run.name in (chosen if run.name in constant else validated) for run in runs)
+
+
+def training_light(stuck: str, late: str, judged: int, planned: int) -> Light:
+    """Return whether trainings have converged, and over how many of the planned ones this speaks.
+
+    Parameters
+    ----------
+    stuck : what is said of trainings that answer with one class; empty if none does
+    late : what is said of trainings that may not have converged; empty if all that are judged have
+    judged, planned : how many trainings can be judged (see `seen`), and how many the study plans
+    """
+    if stuck:
+        return Light("Answers one class", "problem", stuck, "care")
+    over = f"{judged} of {planned} planned trainings"
+    if late:
+        return Light("Converged", "suspect", late if judged == planned else f"{late} Judged: {over}.", "care")
+    if judged == planned:
+        return Light("Converged", "ok", f"{over}, by validation", "care")
+    return Light(
+        "Converged", "unknown", f"{over} have, by validation; the others are missing, or have no validation", "care"
+    )
 
 
 def still_rises(rounds: pd.DataFrame) -> bool:

@@ -16,7 +16,7 @@ from . import behind_means, gallery, registered, threshold_and_probabilities
 from .downloads import downloads
 from .first_screen import lights
 from .forest import WIDTHS, Forest
-from .history import of_one_class
+from .history import of_one_class, seen, training_light
 from .html import Claim, Light, Lights, Tiles, render
 from .phrases import counted, joined
 from .protocol import glossary
@@ -108,16 +108,17 @@ def _asked(report: StudyReport, first: Methods | Hospitals) -> Iterator[Asked]:
 
 def _lights(report: StudyReport) -> list[Light]:
     """Return what readers ask first of a study."""
-    told = lights(
+    stuck = of_one_class(report.results, report.condition)
+    judged = seen(report.findings, report.runs, report.results.rounds)
+    leaks, *others = lights(
         [check for cohort in report.people for check in cohort.checks],
-        report.late,
         report.told.judged.below,
         report.few,
         behind_means.overlooked_light(report.overlooked),
-        of_one_class(report.results, report.condition),
         threshold_and_probabilities.threshold_light(report.results),
     )
-    return [*told, *sums_light(report)]
+    training = training_light(stuck, report.late, judged, len(report.runs))
+    return [leaks, training, *others, *sums_light(report)]
 
 
 def _about(report: StudyReport) -> str:

@@ -271,7 +271,15 @@ class Hospitals:
         report, told = self.report, self.told
         to_do = self._to_do_first()
         return screen(
-            self.findings, told.condition, told.judged, report.nouns, to_do, self.beaten, told.led, bool(report.late)
+            self.findings,
+            told.condition,
+            told.judged,
+            report.nouns,
+            to_do,
+            self.beaten,
+            told.led,
+            bool(report.late),
+            self.controls,
         )
 
     def _to_do_first(self) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..analysis.comparisons import FEWEST_TRAININGS
 from ..analysis.conditions import Condition
+from ..analysis.controls import Controls
 from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.values import inner, listed, number
@@ -447,6 +448,34 @@ def magnitude(findings: Findings, judged: Verdict) -> str:
     if home.mean > home.chance:
         return f"{100 * loss / (home.mean - home.chance):.0f} % of its lead over a guess"
     return ""
+
+
+def low_level(told: Told, controls: Controls | None) -> str:
+    """Return that the level at home of a model that holds up is low in itself; empty where it is not.
+
+    It is low where it is nearer to a model that knows nothing than to a perfect score. No other limit is set: how much
+    is enough depends on the use. Where the control without a network has a level of the same metric, it stands beside.
+    """
+    findings, metric, above = told.findings, told.findings.gate, told.judged.above
+    key = told.condition.level_inference
+    home = findings.effect("level", told.condition, key, "internal", across=findings.averaged, metric=metric.name)
+    perfect = metric.ends[metric.higher_is_better]
+    # a level or a guess that is not known is NaN, which compares as False
+    if told.judged.word is not Word.HOLDS or not above.mean < abs(perfect - home.mean) < math.inf:
+        return ""
+    text = (
+        "The level is low in itself: at home its {gate} is {gate_home}, nearer to the {guess} of {blind} than to a "
+        "perfect score."
+    ).format_map(told.fields)
+    if controls is None:
+        return text
+    partition, which = controls.beside(told.condition)
+    control = controls.level(partition, "internal", metric=metric.name)
+    if control.known:
+        text += f" A control that sees {controls.about.sees} only, without a network, has {level(control.mean, metric)}"
+        unsure = metric is findings.headline and controls.difference(which, key, "internal").low <= 0
+        text += " there, and the network is not shown to be better." if unsure else " there."
+    return text
 
 
 def external_sites(findings: Findings, condition: Condition) -> str:

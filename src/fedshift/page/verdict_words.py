@@ -11,7 +11,7 @@ from ..analysis.findings import Findings
 from ..analysis.values import Value, inner, listed, number
 from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
 from ..core.spelling import plural
-from .phrases import Nouns, capital, interval, level, noun, points, verb
+from .phrases import Nouns, capital, home_of_all, interval, level, noun, points, verb
 from .verdict_texts import Told
 
 NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the model travels."
@@ -246,7 +246,8 @@ def how_to_read(
         "Rows",
         f"One for each {nouns.place}, with the number of tested {nouns.units}. "
         + (
-            f"Each was tested by a model that the other {plural(nouns.place)} trained (outside)."
+            f"Each was tested by a model that the other {plural(nouns.place)} trained (outside). At home is "
+            f"{home_of_all(findings, condition, nouns)}."
             if findings.averaged
             else "Those above the line trained the model (at home), those below did not (outside)."
         ),
