@@ -18,8 +18,9 @@ from fedshift.analysis.study_results import StudyResults
 from fedshift.analysis.verdict import Reason, Verdict, Word, verdict, worse_than_guessing
 from fedshift.page import page
 from fedshift.page.answer import answer
-from fedshift.page.first_screen import Screen, screen
+from fedshift.page.html import Screen
 from fedshift.page.phrases import HOSPITALS
+from fedshift.page.screens import screen
 from fedshift.study.plan import Run
 
 Right = Callable[[str, int, int], float]

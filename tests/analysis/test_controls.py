@@ -14,7 +14,7 @@ from on_page import sections_of
 from fedshift.analysis import score, study_results
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
-from fedshift.page import headline_tables, page, summary, verdict_words
+from fedshift.page import answer, page, summary
 from fedshift.page.study_report import StudyReport
 from fedshift.study.plan import Plan
 
@@ -65,7 +65,7 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
         wanted = intervals.alike(30, 10, share).gain_over(outside)
         assert (difference.mean, difference.low, difference.high) == pytest.approx((mean, *wanted))
     assert found.controls.difference(condition.id, "source", "internal").mean == pytest.approx(0.1)
-    assert verdict_words.beside_control(found.controls) == "", "TsmoBN is surely better"
+    assert answer.beside_control(found.controls) == "", "TsmoBN is surely better"
     sections = sections_of(found)
     overview = sections["comparison"].tables[0]
     row = overview.rows[-1]
@@ -86,7 +86,7 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
     assert [written[name] for name in columns] == [
         intervals.percent(*found) for found in (inside.level(), outside.level(), inside.minus(outside))
     ]
-    assert [row[f"95% interval ({headline_tables.CONTROL_COLUMN})"] for row in written_rows(plan, paths, "sites")] == (
+    assert [row[f"95% interval ({summary.CONTROL_COLUMN})"] for row in written_rows(plan, paths, "sites")] == (
         [intervals.percent(*intervals.alike(6, 10, 0.8, sites=1).level())] * len(fake_study.INTERNAL)
         + [intervals.percent(*intervals.alike(30, 10, 0.7, sites=1).level())] * len(fake_study.EXTERNAL)
     )
@@ -150,7 +150,7 @@ def test_means_over_partitions_that_leave_out_other_sites(tmp_path: Path) -> Non
     assert found.controls.level("*", "external").mean == pytest.approx(0.8)
     assert found.controls.difference(family, "tsmobn").mean == pytest.approx(0)
     assert found.controls.difference(family, "source").mean == pytest.approx(-0.2)
-    told = verdict_words.beside_control(found.controls)
+    told = answer.beside_control(found.controls)
     assert "the best condition, FedAvg, aggregated BN with TsmoBN, has 80.0" in told
     rows = [row for row in sections_of(found)["comparison"].tables[0].rows if row[0].text == CONTROL]
     assert [row[1].text for row in rows] == ["C", "B"]

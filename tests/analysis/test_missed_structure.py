@@ -16,7 +16,7 @@ from fake_study import predictions_of
 from fedshift.analysis import conformal as c
 from fedshift.analysis.study_results import StudyResults, load
 from fedshift.io.tables import read_table, write_table
-from fedshift.page import conformal_section
+from fedshift.page import threshold_and_probabilities
 from fedshift.page.phrases import Nouns
 from fedshift.page.summary import summarise
 from fedshift.study.analysis_plan import Conformal
@@ -154,7 +154,7 @@ def test_masks_at_home_and_outside(tmp_path: Path) -> None:
 
 def test_the_page_of_masks(tmp_path: Path) -> None:
     results = made(tmp_path)
-    found = conformal_section.section(results, Nouns.of(results.plan, True))
+    found = threshold_and_probabilities.conformal_section(results, Nouns.of(results.plan, True))
     assert found is not None and found.title == "Missed structure"
     lines = " ".join(found.lines).replace("\N{NO-BREAK SPACE}", " ")
     assert "outside, the promise of home, that masks miss 30 % or less, is broken at east (90.0 % of disc mi" in lines
@@ -188,7 +188,7 @@ def test_why_there_is_no_number(tmp_path: Path, change: Callable[[pd.DataFrame],
     found = rows(results)
     assert {row["verdict"] for row in found.values()} == {c.UNPREDICTED}
     assert {site: row["patients"] for site, row in found.items()} == {"north": 3, "south": 3, "east": 10}
-    said = conformal_section.section(results, Nouns.of(results.plan, True))
+    said = threshold_and_probabilities.conformal_section(results, Nouns.of(results.plan, True))
     assert said is not None and any(line.startswith("No masks for Source") for line in said.lines)
 
 
@@ -197,7 +197,7 @@ def test_of_masks_real_sites_send_nothing_that_calibrates(tmp_path: Path) -> Non
     results = made(tmp_path, lambda table: table[table["split"] == "test"])
     for manifest in results.manifests.values():
         manifest["sites"] = {"north": {}, "south": {}}
-    said = conformal_section.section(results, Nouns.of(results.plan, True))
+    said = threshold_and_probabilities.conformal_section(results, Nouns.of(results.plan, True))
     assert said is not None and said.lines == [
         "No masks for Source and TsmoBN: real sites trained this study, and they send predictions of validation "
         "images, which calibrate, only where there are two classes and no masks."

@@ -25,7 +25,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import read_json
 from fedshift.page import page, summary
-from fedshift.page.headline_tables import overview
+from fedshift.page.summary import overview
 from fedshift.study import calls
 from fedshift.study.plan import Plan
 

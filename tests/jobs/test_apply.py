@@ -39,9 +39,8 @@ from fedshift.jobs.image_files import FileSamples, ImageFiles, looks
 from fedshift.jobs.predict import load_run, predict
 from fedshift.jobs.prepare import prepare
 from fedshift.page import applied as page
-from fedshift.page.applied import at_home, likeness, outside
+from fedshift.page.applied import NewClasses, at_home, likeness, outside
 from fedshift.page.html import Lead, Light
-from fedshift.page.new_images import NewClasses
 from fedshift.study.run import Run
 
 

@@ -29,8 +29,8 @@ from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table
 from fedshift.jobs.predict import predict
 from fedshift.page import page, summary
-from fedshift.page.care import concerns
-from fedshift.page.headline_tables import overview
+from fedshift.page.sections import concerns
+from fedshift.page.summary import overview
 from fedshift.study.plan import Plan
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from fedshift.io.checksums import record
 from fedshift.io.tables import read_table, write_table
 from fedshift.jobs.control import control
 from fedshift.jobs.predict import MaskReader, predict
-from fedshift.page import care
+from fedshift.page import sections
 from fedshift.tasks import Segmentation
 
 SIDE = 10
@@ -128,4 +128,4 @@ def test_a_study_in_millimetres(tmp_path: Path) -> None:
 
 
 def lines(plan: study_results.Plan, paths: study_results.Paths) -> list[str]:
-    return [concern.text for concern in care.concerns(study_results.load(plan, paths), [], [])]
+    return [concern.text for concern in sections.concerns(study_results.load(plan, paths), [], [])]

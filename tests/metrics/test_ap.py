@@ -19,7 +19,7 @@ from fedshift.analysis.study_results import load
 from fedshift.io.tables import read_table, write_table
 from fedshift.metrics.ap import AP
 from fedshift.page import page, summary
-from fedshift.page.headline_tables import overview
+from fedshift.page.summary import overview
 
 Y = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
 S = np.array([0.9, 0.8, 0.6, 0.4, 0.7, 0.5, 0.4, 0.3, 0.1])

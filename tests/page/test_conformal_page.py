@@ -13,13 +13,13 @@ from sets_study import made
 
 from fedshift.analysis.study_results import StudyResults
 from fedshift.io.tables import read_table, write_table
-from fedshift.page import conformal_section, page
+from fedshift.page import page, threshold_and_probabilities
 from fedshift.page.html import Section
 from fedshift.page.phrases import Nouns
 
 
 def section(results: StudyResults, known: bool = True) -> Section:
-    found = conformal_section.section(results, Nouns.of(results.plan, known))
+    found = threshold_and_probabilities.conformal_section(results, Nouns.of(results.plan, known))
     assert found is not None
     return found
 
@@ -118,6 +118,6 @@ def test_short_streams_and_unknown_patients_are_named(tmp_path: Path, monkeypatc
 
 def test_a_study_without_sets_has_no_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = made(tmp_path, monkeypatch, conformal=None)
-    assert conformal_section.section(results, Nouns()) is None
+    assert threshold_and_probabilities.conformal_section(results, Nouns()) is None
     content = page.write(results).read_text(encoding="utf-8")
     assert 'id="conformal"' not in content and "conformal.csv" not in content

@@ -31,15 +31,15 @@ from fedshift.datasets.discs import Discs
 from fedshift.datasets.gaussians import Gaussians
 from fedshift.figures._canvas import _STYLE
 from fedshift.page import forest, page, summary
-from fedshift.page.answer import answer
-from fedshift.page.first_screen import lights, screen
+from fedshift.page.answer import answer, beaten, shortcut
 from fedshift.page.forest import pooled
-from fedshift.page.headline_tables import sites_on_page
 from fedshift.page.history import still_rises, training_light
+from fedshift.page.page import lights
 from fedshift.page.phrases import HOSPITALS
+from fedshift.page.screens import screen
 from fedshift.page.study_report import StudyReport
+from fedshift.page.summary import sites_on_page
 from fedshift.page.verdict_texts import TEXTS, Told, next_step
-from fedshift.page.verdict_words import beaten, shortcut
 
 
 class Vectors(fake_study.Fake):

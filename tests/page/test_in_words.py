@@ -13,8 +13,7 @@ from scored_study import results_of
 
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.study_results import StudyResults
-from fedshift.page import verdict_words
-from fedshift.page.answer import answer
+from fedshift.page.answer import answer, how_to_read, three_sentences
 from fedshift.page.phrases import HOSPITALS
 
 ONE: dict[str, Any] = {
@@ -43,7 +42,7 @@ def loaded(root: Path, inside: float, outside: float, **changes: Any) -> StudyRe
 
 def said(findings: Findings, faulty: bool = False, synthetic: bool = False) -> list[str]:
     told = answer(findings)
-    return verdict_words.three_sentences(findings, told.condition, told.judged, HOSPITALS, faulty, synthetic)
+    return three_sentences(findings, told.condition, told.judged, HOSPITALS, faulty, synthetic)
 
 
 def numbers(lines: list[str]) -> list[str]:
@@ -147,16 +146,16 @@ def test_without_scores_there_are_none(tmp_path: Path) -> None:
 
 def test_how_to_read_names_only_marks_that_are_there(tmp_path: Path) -> None:
     found = loaded(tmp_path, 1.0, 0.7, margin=0.1).findings
-    both = dict(verdict_words.how_to_read(found, found.conditions[0], HOSPITALS, adapted=True, control=True))
+    both = dict(how_to_read(found, found.conditions[0], HOSPITALS, adapted=True, control=True))
     assert {"Rows", "Round marks and bars", "Diamonds", "Squares", "Dotted lines", "Grey band"} < set(both)
     assert "10.0 points" in both["Grey band"]
-    neither = dict(verdict_words.how_to_read(found, found.conditions[0], HOSPITALS, adapted=False, control=False))
+    neither = dict(how_to_read(found, found.conditions[0], HOSPITALS, adapted=False, control=False))
     assert set(both) - set(neither) == {"Diamonds", "Squares"}
 
 
 def test_rows_of_hospitals_that_are_left_out_in_turn_have_no_line_between_them(tmp_path: Path) -> None:
     partition = {"internal": ["centre0", "centre1", "centre3"], "leave_one_out": True}
     found = loaded(tmp_path, 0.9, 0.8, partition=partition).findings
-    rows = dict(verdict_words.how_to_read(found, found.conditions[0], HOSPITALS, adapted=False, control=False))["Rows"]
+    rows = dict(how_to_read(found, found.conditions[0], HOSPITALS, adapted=False, control=False))["Rows"]
     assert "Each was tested by a model that the other hospitals trained" in rows
     assert "line" not in rows

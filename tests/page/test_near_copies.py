@@ -13,7 +13,7 @@ from near_copies import with_copies
 from outline import Outline
 from PIL import Image
 
-from fedshift.page import care, cohort
+from fedshift.page import cohort, sections
 
 FIGURE = re.compile(
     r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)">([^<]*)<br>([^<]*)</p>|<figcaption>(Correlation[^<]*)<'
@@ -61,5 +61,5 @@ def test_a_study_without_images_on_its_page_shows_no_pair(figures: list[str], tm
 
 
 def test_whose_images_are_shown_is_said() -> None:
-    assert "to share it without them, write figures: [convergence, sites]" in care.about_pairs(synthetic=False)
-    assert "no hospital made them" in care.about_pairs(synthetic=True)
+    assert "to share it without them, write figures: [convergence, sites]" in sections.about_pairs(synthetic=False)
+    assert "no hospital made them" in sections.about_pairs(synthetic=True)

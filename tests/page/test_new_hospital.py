@@ -12,7 +12,7 @@ from outline import Outline
 from scipy.stats import t as student
 
 from fedshift.analysis.multiple import predicted
-from fedshift.page import new_hospital, page
+from fedshift.page import behind_means, page
 
 AUC = np.array([0.92, 0.85, 0.78, 0.88, 0.90])
 SE = np.array([0.02, 0.03, 0.04, 0.025, 0.03])
@@ -98,4 +98,4 @@ def test_lower_is_better_is_understood(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_external_sites_there_is_no_other_hospital(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, lambda *_: 18, 8, 20)
     found = compared(tmp_path, METHODS[:1], partition={"internal": ["a", "b"]})
-    assert new_hospital.section(found.findings) is None
+    assert behind_means.new_hospital_section(found.findings) is None

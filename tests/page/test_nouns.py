@@ -18,7 +18,7 @@ from fedshift.core import registry
 from fedshift.core.errors import UserErrors
 from fedshift.core.spelling import counted, plural
 from fedshift.data.partition import Partition
-from fedshift.page import new_hospital, page
+from fedshift.page import behind_means, page
 from fedshift.page.phrases import Nouns
 from fedshift.page.study_report import StudyReport
 from fedshift.study import declaration
@@ -53,7 +53,7 @@ def reported(root: Path, **changes: Any) -> StudyReport:
 
 def another(report: StudyReport) -> list[str]:
     """The sentences on another hospital."""
-    section = new_hospital.section(report.findings, report.nouns)
+    section = behind_means.new_hospital_section(report.findings, report.nouns)
     assert section is not None and section.title == section.short == f"Another {report.nouns.other}"
     return section.lines
 

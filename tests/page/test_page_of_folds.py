@@ -10,8 +10,8 @@ from on_page import sections_of
 from scored_study import summarised
 
 from fedshift.analysis.study_results import load
-from fedshift.page.care import concerns
 from fedshift.page.cohort import cohorts
+from fedshift.page.sections import concerns
 from fedshift.page.study_report import StudyReport
 
 STUDY = {

@@ -27,7 +27,7 @@ from fedshift.io.paths import Paths
 from fedshift.io.text import write_json
 from fedshift.page import history
 from fedshift.page.answer import answer
-from fedshift.page.headline_tables import overview, sites_on_page
+from fedshift.page.summary import overview, sites_on_page
 from fedshift.study.plan import Plan
 
 POPULATION: dict[str, Any] = {"name": "population", "personalise": {"source": "test_excluded"}}

@@ -24,13 +24,14 @@ from fedshift.data.partition import Partition
 from fedshift.data.prepared import read_samples
 from fedshift.io.tables import write_table
 from fedshift.jobs.prepare import seen
-from fedshift.page import care, cohort, page, threshold_and_probabilities, verdict_words
-from fedshift.page.answer import answer
+from fedshift.page import cohort, page, sections, threshold_and_probabilities
+from fedshift.page.answer import answer, three_sentences
 from fedshift.page.cohort import Check, Cohort
-from fedshift.page.first_screen import lights, screen
 from fedshift.page.history import Trained, unfinished
 from fedshift.page.html import Light
+from fedshift.page.page import lights
 from fedshift.page.phrases import HOSPITALS
+from fedshift.page.screens import screen
 
 SITES = ("north", "south", "east")
 PARTITION = Partition(internal=("north", "south"), external=("east",))
@@ -139,7 +140,7 @@ def test_what_differs_between_partitions_by_numbers_is_told_once() -> None:
         Cohort(title, Table("", (), ()), [one, two], [f"{one.what}: {one.detail}"], True, 9, 9, [])
         for title, one, two in zip("abc", near, shared, strict=True)
     ]
-    assert [concern.text for concern in care._checks(people, pictures=False)] == [
+    assert [concern.text for concern in sections._checks(people, pictures=False)] == [
         f"{cohort.NEAR}: 3 pairs (held out: a and b). Alike, with other numbers, where c is held out",
         "Shared images: 1 images (held out: a)",
         "Shared images: 2 images (held out: b and c)",
@@ -390,7 +391,7 @@ def test_a_result_that_is_half_there_is_not_blamed_on_few_patients(tmp_path: Pat
     findings = study_results.load(plan, paths).findings
     judged = Verdict(Word.CANNOT_TELL, Value(mean=0.9), Value(), Reason.NOT_SCORED)
     about = findings, findings.conditions[0], judged, HOSPITALS
-    _, came_out, concluded = verdict_words.three_sentences(*about, faulty=False, synthetic=False)
+    _, came_out, concluded = three_sentences(*about, faulty=False, synthetic=False)
     assert came_out.endswith("runs or predictions are missing, and nothing can be compared yet.")
     assert concluded == "So you may conclude nothing before the study is complete."
 

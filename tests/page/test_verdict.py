@@ -21,7 +21,7 @@ from scored_study import page_of, results_of
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.verdict import Reason, Recovery, Verdict, Word, verdict
 from fedshift.page.answer import answer
-from fedshift.page.headline_tables import overview
+from fedshift.page.summary import overview
 from fedshift.study.plan import Run
 
 ONE: dict[str, Any] = {"runs": [{"algorithm": "fedavg"}], "figures": []}

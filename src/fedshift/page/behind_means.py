@@ -1,4 +1,4 @@
-"""What means hide: sites of one class, the worst result, groups of images, and structures that were missed."""
+"""What means hide: the worst result, groups, missed structures, another hospital, and collapsed predictions."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from ..analysis import subgroups
+from ..analysis import comparisons, multiple, subgroups
+from ..analysis.collapse import SHARE, SHARE_OF_TWO
+from ..analysis.comparisons import Entry
 from ..analysis.conditions import Condition
 from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.operating_point import DRIFTS, Points, positive_class
 from ..analysis.study_results import StudyResults
-from ..analysis.values import DASH, NAN, Table, Value, inner, listed, spread
+from ..analysis.values import DASH, NAN, Table, Value, inner, listed, number, spread
 from ..core.spelling import plural
 from ..metrics import Metric
 from ..study.declaration import Study
-from .answer import by_lead
-from .html import Light
-from .phrases import bounds, heading, interval, level, metric_named, resampled
-from .verdict_words import distinct
+from .answer import by_lead, distinct
+from .comparison_section import title
+from .html import Block, Fold, Light, Section, plain
+from .phrases import HOSPITALS, Nouns, bounds, counted, heading, in_samples, interval, level, metric_named, resampled
 
 MOST_SITES = 5
 """Sites of one class that are named, the worst first."""
@@ -291,3 +294,268 @@ def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -
                 raise TypeError(f"{name} is not a mean over patients")
             sites[part.site] = times + int(np.nansum(values)), among + int((~np.isnan(values)).sum())
     return sites
+
+
+PREDICTED = 5
+"""With fewer external sites, an interval for a new one stands in the details."""
+PLAIN = 10
+"""From so many external sites on, the interval stands without a caveat about their number."""
+INTERVAL = "95% prediction interval"
+
+
+def new_hospital_section(findings: Findings, nouns: Nouns = HOSPITALS) -> Section | None:
+    """Return what the external sites say about a new one; None for a study without scores at any that counts.
+
+    Of a hospital that trained no scanner counts, and no collection of several hospitals: neither is a new hospital.
+    """
+    values = {entry: _at_sites(findings, entry, nouns) for entry in comparisons.entries(findings.names)}
+    values = {entry: at_sites for entry, at_sites in values.items() if at_sites}
+    if not values:
+        return None
+    lead = max(values.values(), key=len)
+    sites = len(lead)
+    sentences = [*_sentences(findings, lead, nouns), *_left_out(findings, lead, nouns)]
+    sentences += _of_prediction(findings, sites, nouns)
+    table = plain(_range_table(findings, values, nouns, interval=sites >= PREDICTED))
+    folds = []
+    if sites in (3, 4):
+        why = (
+            f"Too few: {sites} sites hardly say how much {plural(nouns.other)} differ, and a prediction interval from "
+            "them is vague."
+        )
+        details = plain(_range_table(findings, values, nouns, interval=True))
+        folds.append(Fold("Prediction interval: too few sites", [why, details]))
+    title = f"Another {nouns.other}"
+    return Section("new-hospital", title, [*sentences, table, *folds], short=title)
+
+
+def _at_sites(findings: Findings, entry: Entry, nouns: Nouns) -> dict[str, Value]:
+    """Return the headline metric at each external site that counts, where it is known."""
+    # the next site could be one like this: of that kind, and of a hospital that did not train
+    values = {
+        site: findings.value(member, "external", site, entry.inference)
+        for member, site in entry.sites("external")
+        if nouns.kind(site) == nouns.other and not nouns.relatives(site, member.partition)
+    }
+    return {site: value for site, value in values.items() if value.known}
+
+
+def _left_out(findings: Findings, values: dict[str, Value], nouns: Nouns) -> Iterator[str]:
+    """Yield which external sites do not count, and why."""
+    outside = nouns.outside(condition.partition for condition in findings.conditions)
+    others = [site for site in outside.apart if site not in values and nouns.kind(site) != nouns.other]
+    reasons = [f"{site} ({nouns.kind(site)})" for site in others]
+    if outside.shared:
+        reasons.append(outside.shared)
+    if reasons:
+        yield f"Not counted here: {'; '.join(reasons)}."
+
+
+def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> list[str]:
+    """Return what so many sites can say about the next one."""
+    metric = findings.headline
+    count = len(values)
+    other = nouns.other
+    # where some sites do not count, those that do are named by their kind
+    here = other if nouns.place != other else "site"
+    shown = listed([f"{number(value.mean, metric)} at {site}" for site, value in values.items()])
+    if count == 1:
+        return [f"One external {here} was tested ({shown}). It says nothing about any other {other}."]
+    if count == 2:
+        return [
+            f"Two external {plural(here)} were tested: {shown}. Two numbers and the range between them are all that is "
+            f"known: they do not say how a third {other} would do."
+        ]
+    beyond, worst = {True: ("below", "lowest"), False: ("above", "highest")}[metric.higher_is_better]
+    chance = 100 * multiple.below_the_worst(count)
+    return [
+        f"If the next {other} is drawn like these {count}, its {inner(metric)} is {beyond} the {worst} of them with a "
+        f"probability of 1 in {count + 1} ({chance:.0f} %)."
+    ]
+
+
+def _of_prediction(findings: Findings, sites: int, nouns: Nouns) -> list[str]:
+    """Return what a reader must not forget of a prediction."""
+    lines = []
+    if sites > 2:
+        lines.append(f"This holds for a {nouns.other} that is drawn like the tested ones.")
+        if nouns.other == "hospital":
+            lines.append("Public data come from hospitals that chose to share.")
+    if PREDICTED <= sites < PLAIN:
+        lines.append(f"From {sites} sites, a prediction interval is itself uncertain, and tends to be too narrow.")
+    if sites > 1 and findings.averaged:
+        lines.append("Each site was held out from another training: these share sites, so their results are related.")
+    return lines
+
+
+def _range_table(findings: Findings, values: dict[Entry, dict[str, Value]], nouns: Nouns, interval: bool) -> Table:
+    """Return the range over external sites of each condition, with the prediction interval if `interval` is set."""
+    metric = findings.headline
+    rows = []
+    header = ["Condition", "External sites", "Lowest", "Highest"]
+    caption = f"{heading(metric)} over external sites, mean over seeds"
+    for entry, at_sites in values.items():
+        means = {site: value.mean for site, value in at_sites.items()}
+        ends = (min(means, key=means.__getitem__), max(means, key=means.__getitem__))
+        rows.append([title(findings, entry), str(len(means))])
+        rows[-1] += [f"{number(means[site], metric)} ({site})" for site in ends]
+    if interval:
+        header.append(INTERVAL)
+        for row, at_sites in zip(rows, values.values(), strict=True):
+            row.append(_predicted(findings, at_sites))
+        scale = ", made on the logit scale" if metric.percent or metric.logit else ""
+        caption += (
+            f". Prediction interval: where the true value of a new {nouns.other} would lie, over {plural(nouns.other)} "
+            f"and {nouns.units}, with these trainings (random effects, t with two degrees of freedom less "
+            f"than sites{scale})"
+        )
+        if any(row[-1] == DASH for row in rows):
+            caption += "; a dash where a site does not have its own interval, or a value of 0 or 1"
+    return Table(caption, tuple(header), tuple(map(tuple, rows)), 1)
+
+
+def _predicted(findings: Findings, values: dict[str, Value]) -> str:
+    metric = findings.headline
+    estimates, se = (np.array([getattr(value, name) for value in values.values()]) for name in ("mean", "se"))
+    low, high = multiple.predicted(estimates, se, metric.percent or metric.logit)
+    return DASH if math.isnan(low) else f"{number(low, metric)} to {number(high, metric)}"
+
+
+Groups = dict[tuple[str, str, str, str], pd.DataFrame]
+"""The rows of collapse.csv, one a training, by the ids of condition and inference, role and site."""
+NUMBERS = ("spread", "spread_source", "top_share", "entropy", "agreement")
+NO = "no"
+UNKNOWN = "not known"
+"""Answers to whether predictions collapsed. All others are marked on the page."""
+
+
+def collapse_section(results: StudyResults) -> Section | None:
+    """Return the collapse_section of the page; None for a study without a method that adapts by gradients.
+
+    Methods that only replace the statistics of batch norm are in collapse.csv, and not on the page.
+    """
+    findings = results.findings
+    rows = results.table("collapse")
+    adapting = [key for key, inference in findings.plan.inferences.items() if inference.gradients]
+    rows = rows[rows["inference_id"].isin(adapting)]
+    if rows.empty:
+        return None
+    groups: Groups = dict(list(rows.groupby(["condition_id", "inference_id", "role", "site"])))  # type: ignore[arg-type]
+    tables = [table for table in (_collapse_table(findings, c, groups) for c in findings.conditions) if table.rows]
+    lines = [*_collapsed(findings, rows, groups), *_off(findings, adapting, groups), *_traffic(findings, rows)]
+    lines = [in_samples(line, results.plan.study.dataset.sample_noun) for line in lines]
+    answers = {row[-1] for table in tables for row in table.rows} - {NO, UNKNOWN}
+    shown = [plain(table, dict.fromkeys(answers, "worse")) for table in tables]
+    blocks: list[Block] = [*lines, Fold("Predictions site by site", shown)]
+    return Section("collapse", "Test-time adaptation", blocks, short="Adaptation")
+
+
+def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Yield role, site, the name of an inference, and its trainings, of a condition, in the order of the study."""
+    for role, site in condition.sites():
+        for key in condition.inferences:
+            trainings = groups.get((condition.id, key, role, site))
+            if trainings is not None:
+                yield role, site, findings.name(key), trainings
+
+
+def _collapse_table(findings: Findings, condition: Condition, groups: Groups) -> Table:
+    """Return the table of one condition: a row for each site and inference."""
+    sample = findings.plan.study.dataset.sample_noun
+    rows = tuple(
+        (site, role, name, *(_percent(of[column]) for column in NUMBERS), in_samples(_work(of), sample), _answer(of))
+        for role, site, name, of in _places(findings, condition, groups)
+    )
+    source = findings.name(findings.baseline) if findings.baseline else "Source"
+    header = ("Site", "Role", "Inference", "Spread", f"Spread of {source}", "Largest class", "Entropy", f"As {source}")
+    caption = (
+        f"{findings.full(condition)}. Predictions of test images, in percent, mean over trainings. Spread: the entropy "
+        "of the mean prediction, 0 where all is one class and 100 where classes are alike; largest class: the share of "
+        "images that are predicted as the commonest class; entropy: the mean over images, 100 for a guess; as "
+        f"{source}: the share of images with the same class as by {source}"
+    )
+    return Table(in_samples(caption, sample), (*header, "What it did", "Collapsed"), rows, 3)
+
+
+def _percent(values: pd.Series) -> str:
+    mean = float(values.mean())
+    return DASH if np.isnan(mean) else f"{100 * mean:.1f}"
+
+
+def _work(trainings: pd.DataFrame) -> str:
+    """Return what an inference counted at a site, all trainings together; a dash where it counts nothing."""
+    # with min_count, the sum of a column without any number is missing instead of 0
+    total = trainings[["seen", "kept", "augmented", "steps", "resets"]].sum(min_count=1)
+    total = total.dropna()
+    shares = {
+        name: total[name] / total["seen"] for name in ("kept", "augmented") if name in total and total.get("seen")
+    }
+    parts = [f"{name} {100 * share:.1f} % of images" for name, share in shares.items()]
+    parts += [counted(int(total[name]), name.removesuffix("s")) for name in ("steps", "resets") if name in total]
+    return ", ".join(parts) or DASH
+
+
+def _answer(trainings: pd.DataFrame) -> str:
+    """Return whether predictions collapsed, or in how many trainings."""
+    collapsed = trainings["collapsed"].dropna()
+    if collapsed.empty:
+        return UNKNOWN
+    if not collapsed.any():
+        return NO
+    if collapsed.all():
+        return "yes"
+    return f"{int(collapsed.sum())} of {len(collapsed)} trainings"
+
+
+def _collapsed(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterator[str]:
+    """Yield where predictions collapsed, and by which rule that is said."""
+    share = {2: SHARE_OF_TWO}.get(len(findings.plan.study.dataset.classes), SHARE)
+    if rows["collapsed"].isna().all():
+        yield "Whether predictions collapsed is not known: it is seen beside the inference source, which is not there."
+        return
+    where = [
+        f"{name} at {site} ({findings.full(condition)})"
+        for condition in findings.conditions
+        for _, site, name, trainings in _places(findings, condition, groups)
+        if trainings["collapsed"].any()
+    ]
+    if where:
+        yield f"Predictions collapsed: {listed(where)}."
+    else:
+        yield "Predictions collapsed at no site."
+    yield (
+        "Collapsed means that the spread over classes is less than half of that without adaptation, and that more "
+        f"than {100 * share:.0f} % of images are predicted as one class. A low entropy does not prove success: it "
+        "falls where predictions get better, and also where they collapse. No method was chosen or stopped by these "
+        "numbers."
+    )
+
+
+def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[str]:
+    """Yield a warning for each setting that switches a method off, and the methods that took no step at a site."""
+    for key in adapting:
+        if hint := findings.plan.inferences[key].hint(len(findings.plan.study.dataset.classes)):
+            yield f"Warning about {findings.name(key)}: {hint}."
+    for name in map(findings.name, adapting):
+        idle = dict.fromkeys(
+            site
+            for condition in findings.conditions
+            for _, site, inference, trainings in _places(findings, condition, groups)
+            if inference == name and (trainings[["steps", "augmented"]] == 0).any(axis=None)
+        )
+        if idle:
+            yield (
+                f"{name} changed nothing in a training or more at {listed(list(idle))}: no image counted there, and "
+                "its predictions are those of batch statistics."
+            )
+
+
+def _traffic(findings: Findings, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield what internal sites send for an inference after the training."""
+    for key, asked in rows.groupby("inference_id")["asked"].max().dropna().items():
+        if asked:
+            yield (
+                f"For {findings.name(str(key))}, each internal site sent {int(asked):,} floats once, after the "
+                "training, and each tested site received as many beside the model. They are not in the table of "
+                "communication, which is about the training."
+            )

@@ -15,7 +15,7 @@ from ..analysis.values import Value, inner, number
 from ..core.spelling import plural
 from ..figures._canvas import COLOURS, INK, legend, legend_height, pdf, short, svg
 from ..metrics import Metric
-from .first_screen import Screen
+from .html import Screen
 from .phrases import Nouns, counted, heading, verb
 
 WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}

@@ -90,6 +90,31 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class Screen:
+    """The verdict of a study for readers in a hurry.
+
+    Attributes
+    ----------
+    word, tone : the verdict, and whether it is good, bad or plain
+    sentence : what it means, with three numbers at most and without names of methods
+    whom : the condition, and the sites that the verdict holds for
+    settle : what would decide it: how many more patients or trainings; may be empty
+    size : an established loss against the margin, in words; else empty
+    step : what to do next, with a line of YAML or a command in backticks
+    low : that a level which holds up is low in itself; else empty
+    """
+
+    word: str
+    tone: str
+    sentence: str
+    whom: str
+    settle: str
+    size: str = ""
+    step: str = ""
+    low: str = ""
+
+
+@dataclass(frozen=True)
 class Heading:
     """The heading of a part of a section."""
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
 from ..analysis.study_results import StudyResults, load
+from ..analysis.values import listed
 from ..io.disk import atomic
 from ..io.paths import Paths
 from ..io.text import write_text
 from ..study.plan import Plan
 from . import behind_means, gallery, registered, threshold_and_probabilities
+from .cohort import TWO_LABELS, Check
 from .downloads import downloads
-from .first_screen import lights
 from .forest import WIDTHS, Forest
 from .history import of_one_class, seen, training_light
 from .html import Claim, Light, Lights, Tiles, render
@@ -23,6 +24,7 @@ from .protocol import glossary
 from .screens import Hospitals, Methods
 from .sections import WITHOUT_ELSEWHERE, sections, sums_light, without_sums
 from .study_report import StudyReport
+from .verdict_texts import SITES
 
 MOST_ASKED = 3
 """The most claims that the first screen shows."""
@@ -119,6 +121,50 @@ def _lights(report: StudyReport) -> list[Light]:
     )
     training = training_light(stuck, report.late, judged, len(report.runs))
     return [leaks, training, *others, *sums_light(report)]
+
+
+def lights(
+    checked: Sequence[Check],
+    below: Sequence[str],
+    few: Sequence[str],
+    overlooked: Light | None = None,
+    thresholds: Light | None = None,
+) -> list[Light]:
+    """Return what readers ask first of the data of a study; what they ask of its trainings is in `history`.
+
+    Parameters
+    ----------
+    checked : the checks of the cohorts
+    below : sites that are surely predicted worse than by guessing
+    few : what is said of sites with one class, or with few samples of one
+    overlooked : for a task without classes of images, what stands in the place of the lights about these
+    thresholds : whether threshold and probabilities hold outside, where that is known
+    """
+    torn = [check for check in checked if check.what.endswith(TWO_LABELS) and check.status == "PROBLEM"]
+    worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
+    found = [f"{check.what}: {check.detail}" for check in checked if check.status == worst and worst != "ok"]
+    wrong = [*(f"worse than guessing at {site}" for site in below), *(f"{c.what}: {c.detail}" for c in torn)]
+    said = [*few[:SITES], f"{len(few) - SITES} more"] if len(few) > SITES else [*few]
+    first = [
+        Light(
+            "Leaks and copies", worst.lower() if checked else "unknown", joined(*found[:1]) or "nothing found", "care"
+        ),
+    ]
+    if overlooked:
+        return [*first, overlooked]
+    return [
+        *first,
+        Light(
+            "Coding of labels",
+            "problem" if wrong else "ok",
+            listed(wrong) or "no site is surely worse than guessing",
+            "sites",
+        ),
+        Light(
+            "Classes and events", "suspect" if few else "ok", listed(said) or "enough of each at all sites", "cohort"
+        ),
+        *([thresholds] if thresholds else []),
+    ]
 
 
 def _about(report: StudyReport) -> str:

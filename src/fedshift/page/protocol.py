@@ -22,10 +22,10 @@ from ..datasets.camelyon17 import Camelyon17
 from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..nn.policies import BATCH, POLICIES, BNPolicy
 from ..study.run import Run
-from .headline_tables import LOSS_RECOVERED
 from .history import Trained
 from .phrases import capital, first_line, in_samples, metric_named, verb
 from .study_report import StudyReport
+from .summary import LOSS_RECOVERED
 from .threshold_and_probabilities import described
 
 BN = (

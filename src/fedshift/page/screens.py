@@ -9,18 +9,110 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..analysis import comparisons, contrasts
+from ..analysis.conditions import Condition
 from ..analysis.contrasts import TOO_FEW, Outcome, Rank, ranks
-from ..analysis.values import number
-from ..analysis.verdict import Reason
+from ..analysis.controls import Controls
+from ..analysis.findings import Findings
+from ..analysis.values import Value, listed, number
+from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
+from ..core.spelling import plural
 from ..figures._canvas import COLOURS, legend, legend_height, short
-from . import comparison_section, verdict_words
+from . import comparison_section
+from .answer import beaten, how_to_read, no_better_at_home, three_sentences
 from .cohort import EVENTS
-from .first_screen import Screen, screen
 from .forest import MOST, WIDTHS, Forest, forest, pooled
-from .html import Claim, Tile
-from .phrases import bounds, capital, counted, heading, joined, level, over
+from .html import Claim, Screen, Tile
+from .phrases import Nouns, bounds, capital, counted, heading, joined, level, over, points
 from .study_report import StudyReport
-from .verdict_words import beaten, no_better_at_home
+from .verdict_texts import Told, low_level, magnitude, next_step
+
+NORMAL = 1.96
+"""Half the width of a normal 95% interval, in standard errors."""
+FAR = 50
+"""With more than so many times the patients or trainings, no number of them is named."""
+
+
+def screen(
+    findings: Findings,
+    condition: Condition,
+    judged: Verdict,
+    nouns: Nouns,
+    first: str = "",
+    beaten: str = "",
+    led: str = "",
+    late: bool = False,
+    controls: Controls | None = None,
+) -> Screen:
+    """Return the verdict on a condition. `first` is what to do before anything else.
+
+    `beaten` says that the control without a network is better. `led` names the condition, and `late` says that
+    trainings may not have converged. `controls` stand beside a level that is low in itself.
+    """
+    told = Told(findings, condition, judged, nouns, beaten)
+    word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
+    is_open = judged.word is Word.CANNOT_TELL and not first
+    settle = _settle(findings, judged, nouns.units) if is_open else ""
+    whom = ". ".join(filter(None, (led, _whom_it_holds_for(findings, condition, judged, nouns))))
+    step = first or next_step(told, late)
+    return Screen(word, tone, sentence, whom, settle, magnitude(findings, judged), step, low_level(told, controls))
+
+
+def _whom_it_holds_for(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
+    """Return the external sites that were tested, and which of them belong to a hospital that trained."""
+    outside = nouns.outside(one.partition for one in findings.alike(condition))
+    sites = outside.sites
+    if not sites:
+        return ""
+    names = listed(sites) if len(sites) <= 4 else f"{', '.join(sites[:3])} and {len(sites) - 3} others"
+    count = nouns.counted(sites, owned=not outside.shared)
+    text = "; ".join(filter(None, (f"{count} outside: {names}", outside.shared)))
+    few = sum(site in outside.apart for site in judged.sites) < FEWEST_SITES
+    return f"{text}. Other {plural(nouns.other)} may differ" if few else text
+
+
+def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
+    """Return what would decide an open question, and the smallest loss that the study could have seen."""
+    loss = judged.loss
+    half = (loss.high - loss.low) / 2
+    if judged.reason is Reason.HOME_IN_DOUBT:
+        more = (f"test {unit}" if need == "patients" else need for need in judged.needs)
+        return f"More {listed(list(more))} at home would settle it." if judged.needs else ""
+    if math.isnan(half) or judged.reason is not Reason.TOO_WIDE:
+        return ""
+    seen = f"A loss under {points(half, findings)} could not have been seen."
+    return f"{_more(loss, findings.margin, unit)} {seen}".strip()
+
+
+def _more(loss: Value, margin: float, unit: str) -> str:
+    """Return how many patients and trainings would bring the interval to one side, if the mean stays where it is."""
+    room = max(loss.mean, margin - loss.mean) / NORMAL
+    trainings = loss.std / math.sqrt(loss.seeds) if loss.seeds > 1 else math.nan
+    patients = (loss.high_patients - loss.low_patients) / (2 * NORMAL)
+    if room <= 0 or math.isnan(trainings + patients) or not loss.patients > 0:
+        return ""
+    alone = {
+        "trainings": (_times(trainings, patients, room), loss.seeds),
+        unit: (_times(patients, trainings, room), loss.patients),
+    }
+    both = (trainings**2 + patients**2) / room**2
+    if both <= 1:
+        # normal errors would fit already: the interval is wide as few trainings hardly tell how much they differ
+        few = f"{counted(loss.seeds, 'training')} hardly tell how they differ"
+        return f"A few more trainings would settle it, if the loss stays where it is: {few}."
+    possible = [f"{math.ceil(times * now):,} {what}" for what, (times, now) in alone.items() if times < FAR]
+    if possible:
+        return f"About {' or '.join(possible)} in all would settle it, if the loss stays where it is."
+    if both < FAR:
+        count = f"{math.ceil(both * loss.patients):,} {unit} and {math.ceil(both * loss.seeds)} trainings"
+        return f"About {count} in all would settle it, if the loss stays where it is."
+    return f"Far more {unit} and trainings would be needed to settle it."
+
+
+def _times(shrinks: float, stays: float, room: float) -> float:
+    """Return by how many times a source of variance must grow so that the standard error fits; inf where it cannot."""
+    left = room**2 - stays**2
+    return shrinks**2 / left if left > 0 else math.inf
+
 
 _WORDS = {
     Outcome.DIFFERS: "A difference is shown",
@@ -304,7 +396,7 @@ class Hospitals:
     def in_words(self) -> list[str]:
         """What was tested, what came out, and what may be concluded."""
         report, told = self.report, self.told
-        return verdict_words.three_sentences(
+        return three_sentences(
             self.findings,
             told.condition,
             told.judged,
@@ -318,9 +410,7 @@ class Hospitals:
     def how_to_read(self) -> Iterator[tuple[str, str]]:
         """Each part of the picture with its meaning."""
         adapted = self.told.condition.compared_inference is not None
-        return verdict_words.how_to_read(
-            self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls)
-        )
+        return how_to_read(self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls))
 
     @property
     def tiles(self) -> list[Tile]:

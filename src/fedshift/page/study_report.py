@@ -14,13 +14,12 @@ from ..core import registry
 from ..figures import Figure
 from ..io.text import readable
 from . import behind_means
-from .answer import Answer, answer
+from .answer import Answer, answer, beside_control, shortcut
 from .cohort import Cohort, cohorts, events, problems
 from .downloads import Citation, citation, download
 from .history import Trained, trained, unfinished
 from .html import Drawn, PageCell, PageTable
 from .phrases import Nouns, joined
-from .verdict_words import beside_control, shortcut
 
 
 class Missing(NamedTuple):

@@ -1,11 +1,13 @@
-"""The tables made from scores and predictions: summary.csv, effects.csv, operating_points.csv and others."""
+"""The tables made from scores and predictions: for programs, as CSV, and for people, on the page and as files."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pandas as pd
 
 from ..analysis import cells, effects, published_values, score
 from ..analysis.comparisons import Entry, entry
-from ..analysis.conditions import CONDITION
+from ..analysis.conditions import CONDITION, Condition
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
@@ -23,10 +25,14 @@ from ..analysis.published_values import Values
 from ..analysis.published_words import Words
 from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
-from ..analysis.values import save
+from ..analysis.values import DASH, Table, Value, between, listed, number, save, spread
+from ..core.spelling import plural
+from ..io.paths import StudyFiles
 from ..io.result_tables import SUMMARISED, ResultTable
 from ..io.tables import write_table
-from . import headline_tables as tables
+from . import comparison_section
+from .html import PageCell, PageTable
+from .phrases import bounds, heading, of_seeds, resampled
 
 COLUMNS = [
     *("study", *IDS, *CONDITION, *SITE, *INFERENCE, "metric"),
@@ -44,7 +50,7 @@ def summarise(results: StudyResults) -> Path:
     for name, table in made.items():
         write_table(files.result(name), table)
     findings = Findings(inputs.names, inputs.numbers)
-    tables.write(files, findings, Controls(findings))
+    write(files, findings, Controls(findings))
     save(files, "comparison", published_values.whole(made["comparison"]))
     return files.summary
 
@@ -133,3 +139,268 @@ def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     )
     summary.loc[summary["valid"] < summary["seeds"], ["mean", "std"]] = float("nan")
     return summary.drop(columns="valid")
+
+
+LOSS_RECOVERED = "External loss recovered"
+CONTROL_COLUMN = "Control, no network"
+SURE = {1: "better", -1: "worse"}
+"""The marks of changes by the sign of their interval."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with the name of its column; `value` has the interval that belongs to it, if any."""
+
+    column: str
+    text: str
+    value: Value | None = None
+    mark: str = ""
+    sign: bool = False
+
+
+def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
+    """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study; the first two have columns of intervals."""
+    save(files, "sites", sites(findings, controls))
+    save(files, "overview", overview(findings, controls=controls, intervals=True))
+    units = plural(findings.plan.study.resampled(known=True))
+    save(files, "conditions", comparison_section.table(findings, units))
+
+
+def sites(findings: Findings, controls: Controls) -> Table:
+    """Return a row for each condition and site, with intervals: the headline metric under each inference, and gains."""
+    beside = controls if any(_has_control(controls, condition) for condition in findings.conditions) else None
+    rows = [
+        [*_heads(findings, condition), *row]
+        for condition in findings.conditions
+        for row in _site_rows(findings, condition, findings.keys, findings.compared(), "patients", beside)
+    ]
+    return _text_table(_sites_caption(findings), rows, 3 + findings.several, findings, intervals=True)
+
+
+def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
+    """Return the table of sites of one condition; the worst external site and sure changes are marked."""
+    beside = controls if _has_control(controls, condition) else None
+    compared = findings.compared(condition)
+    rows = list(_site_rows(findings, condition, list(condition.inferences), compared, unit, beside))
+    cells = [[_on_page(cell, findings) for cell in row] for row in rows]
+    caption = f"{findings.full(condition)}. {_sites_caption(findings)}"
+    if any(cell.below for row in cells for cell in row):
+        caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
+    return PageTable(caption, tuple(cell.column for cell in rows[0]), cells, 2)
+
+
+def _sites_caption(findings: Findings) -> str:
+    return f"{_mean_of(findings)} on the test samples of each site"
+
+
+def _on_page(cell: Cell, findings: Findings) -> PageCell:
+    if cell.value is None:
+        return PageCell(cell.text)
+    return PageCell(cell.text, bounds(cell.value, findings.headline, cell.sign), cell.mark)
+
+
+def _text_table(caption: str, rows: list[list[Cell]], heads: int, findings: Findings, intervals: bool) -> Table:
+    """Return a table of text. With `intervals`, a cell that has a value is followed by its interval."""
+    if intervals:
+        rows = [[wide for cell in row for wide in _widened(cell, findings)] for row in rows]
+    texts = tuple(tuple(cell.text for cell in row) for row in rows)
+    return Table(caption, tuple(cell.column for cell in rows[0]), texts, heads)
+
+
+def _widened(cell: Cell, findings: Findings) -> Iterator[Cell]:
+    yield cell
+    if cell.value is not None:
+        yield Cell(f"95% interval ({cell.column})", between(cell.value, findings.headline))
+
+
+def _site_rows(
+    findings: Findings, condition: Condition, keys: list[str], compared: list[str], unit: str, controls: Controls | None
+) -> Iterator[list[Cell]]:
+    """Yield the cells of each site: its images, the values of the inferences `keys`, and the gains of `compared`.
+
+    With `controls`, the value of the control comes last.
+    """
+    published = _with_published(findings, keys)
+    for role, site in condition.sites():
+        values = {key: findings.value(condition, role, site, key) for key in keys}
+        row = [
+            Cell("Site", site),
+            Cell("Role", role),
+            Cell("n", str(max(value.n for value in values.values()) or DASH)),
+            Cell(unit.capitalize(), patients(max(values.values(), key=lambda value: value.patients > 0))),
+        ]
+        several = role == "external" and len(condition.partition.external) > 1
+        for key, value in values.items():
+            mark = "worst" if several and site == findings.worst(condition, key) else ""
+            row.append(Cell(findings.name(key), complete(value, findings, condition, key), value, mark))
+        for key in compared:
+            gain = findings.gain(condition, key, role, site)
+            text = spread(gain, findings.headline, sign=True)
+            row.append(Cell(f"Gain, {findings.name(key)}", text, gain, SURE.get(gain.sign, ""), sign=True))
+        for key in published:
+            printed = Value(mean=values[key].published, std=values[key].published_std)
+            row.append(Cell(f"Published, {findings.name(key)}", spread(printed, findings.headline)))
+        if controls is not None:
+            control = controls.level(condition.run.partition_id, role, site)
+            row.append(Cell(CONTROL_COLUMN, number(control.mean, findings.headline), control))
+        yield row
+
+
+def overview(
+    findings: Findings, unit: str = "patients", controls: Controls | None = None, intervals: bool = False
+) -> Table:
+    """Return a row for each condition and inference: internal and external mean, worst site, gap, loss recovered.
+
+    Columns that need internal test samples, or external sites, are left out where no partition has any. A row for the
+    control of each partition comes last.
+    """
+    inside = findings.tests_inside
+    outside = any(condition.partition.external for condition in findings.conditions)
+    rows = [
+        _overview_row(findings, condition, key, unit, inside, outside)
+        for condition in findings.conditions
+        for key in condition.inferences
+    ]
+    if controls is not None:
+        columns = [cell.column for cell in rows[0]]
+        # a control belongs to a partition, which several conditions may share
+        firsts = {condition.run.partition_id: condition for condition in reversed(findings.conditions)}
+        controlled = [c for c in findings.conditions if c in firsts.values() and _has_control(controls, c)]
+        rows += [_control_row(controls, condition, columns) for condition in controlled]
+    caption = _overview_caption(findings, inside, inside and outside)
+    return _text_table(caption, rows, 2 + findings.several, findings, intervals)
+
+
+def _overview_row(
+    findings: Findings, condition: Condition, key: str, unit: str, inside: bool, outside: bool
+) -> list[Cell]:
+    """Return the row of a condition and an inference, with the columns that the study has anything for."""
+    roles = [role for role, shown in (("internal", inside), ("external", outside)) if shown]
+    means = {role: findings.effect("level", condition, key, role) for role in roles}
+    column = unit.capitalize()
+    if inside and outside:
+        column += " (internal + external)"
+    # a single dash where the patients are known neither inside nor outside
+    people = [patients(value) for value in means.values()]
+    people = people[:1] if set(people) == {DASH} else people
+    row = [*_heads(findings, condition), Cell("Inference", findings.name(key)), Cell(column, " + ".join(people))]
+    tested = {role for role, _ in condition.sites()}
+    for role, value in means.items():
+        text = complete(value, findings, condition, key) if role in tested else DASH
+        row.append(Cell(f"{role.capitalize()} mean", text, value))
+    if outside:
+        row.append(Cell("Worst external site", _worst(findings, condition, key)))
+    if inside and outside:
+        gap = findings.gap(condition, key)
+        row.append(Cell("Gap", spread(gap, findings.headline, sign=True), gap))
+        recovered = findings.recovered(condition, key)
+        text = recovered.why or spread(recovered.gain, findings.headline, sign=True)
+        row.append(Cell(LOSS_RECOVERED, text, recovered.gain))
+    return row
+
+
+def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
+    caption = f"{_mean_of(findings)}, mean over sites"
+    if left_out := findings.left_out():
+        caption += f" without {listed(left_out)}, where it is not defined"
+    caption += _blind(findings)
+    if both:
+        caption += ". Gap: loss from the internal to the external mean"
+    if inside and not all(condition.tests_inside for condition in findings.conditions):
+        caption += ", a dash where internal sites have no test samples"
+    if both and findings.baseline and findings.others():
+        caption += (
+            f". {LOSS_RECOVERED}: gain at external sites, where it is sure and so is the gap with "
+            f"{findings.name(findings.baseline)}; gains at internal sites do not count in it, so the gap may shrink by "
+            "less, or grow"
+        )
+    return caption
+
+
+def patients(value: Value) -> str:
+    """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
+    return f"{value.patients:.0f}" if value.patients > 0 else DASH
+
+
+def _has_control(controls: Controls, condition: Condition) -> bool:
+    return any(controls.level(condition.run.partition_id, *place).known for place in condition.sites())
+
+
+def _control_row(controls: Controls, condition: Condition, columns: list[str]) -> list[Cell]:
+    """Return the row of a control; columns that it has nothing for have a dash."""
+    findings = controls.findings
+    key = condition.run.partition_id
+    values = {
+        "Internal mean": controls.level(key, "internal"),
+        "External mean": controls.level(key, "external"),
+        "Gap": findings.better(controls.gap(key)),
+    }
+    texts = {column: number(v.mean, findings.headline, sign=column == "Gap") for column, v in values.items()}
+    texts |= {"Condition": f"Control: {controls.about.sees} only, no network", "Held out": condition.held_out}
+    levels = {site: controls.level(key, "external", site) for site in condition.partition.external}
+    if means := {site: findings.better(value).mean for site, value in levels.items() if value.known}:
+        worst = min(means, key=means.__getitem__)
+        texts["Worst external site"] = f"{worst} ({number(levels[worst].mean, findings.headline)})"
+    return [Cell(column, texts.get(column, DASH), values.get(column)) for column in columns]
+
+
+def _blind(findings: Findings) -> str:
+    """Return the levels of chance and of the commonest class for a caption, their range where partitions differ."""
+    chance = {}
+    most = {}
+    for role in ("internal", "external"):
+        values = [findings.blind(c, c.level_inference, role) for c in findings.conditions]
+        values = [value for value in values if not math.isnan(value.chance)]
+        if values:
+            chance[role] = _range({value.chance for value in values}, findings)
+            most[role] = _range({value.majority for value in values}, findings)
+    if not chance:
+        return ""
+    text = f". Chance level: {_by_role(chance)}"
+    if len(set(chance.values())) == 1:
+        text = f". Chance level: {next(iter(chance.values()))}"
+    return text if chance == most else f"{text}; always giving the commonest class: {_by_role(most)}"
+
+
+def _range(values: set[float], findings: Findings) -> str:
+    texts = [number(x, findings.headline) for x in sorted(values)]
+    return " to ".join(dict.fromkeys([texts[0], texts[-1]]))
+
+
+def _by_role(texts: dict[str, str]) -> str:
+    return listed([f"{text} at {role} sites" for role, text in texts.items()])
+
+
+def complete(value: Value, findings: Findings, condition: Condition, key: str) -> str:
+    """Return mean ± standard deviation, with a count of seeds where some are missing."""
+    if value.seeds == 0 and not value.known:
+        return "no run" if key in condition.inferences and not findings.scored(condition, key) else DASH
+    return f"{spread(value, findings.headline)}{of_seeds(value, condition)}"
+
+
+def _worst(findings: Findings, condition: Condition, key: str) -> str:
+    site = findings.worst(condition, key)
+    if site is None:
+        return DASH
+    return f"{site} ({number(findings.value(condition, 'external', site, key).mean, findings.headline)})"
+
+
+def _heads(findings: Findings, condition: Condition) -> list[Cell]:
+    heads = [Cell("Condition", condition.title)]
+    if findings.several:
+        heads.append(Cell("Held out", condition.held_out))
+    return heads
+
+
+def _mean_of(findings: Findings) -> str:
+    return f"{heading(findings.headline)}: mean ± standard deviation over seeds"
+
+
+def _with_published(findings: Findings, keys: list[str]) -> list[str]:
+    """Return the inferences among `keys` that have a published value anywhere."""
+    places = [(condition, role, site) for condition in findings.conditions for role, site in condition.sites()]
+    return [
+        key
+        for key in findings.keys
+        if key in keys and any(not math.isnan(findings.value(*place, key).published) for place in places)
+    ]
