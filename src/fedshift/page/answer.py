@@ -235,11 +235,13 @@ def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
         label = f"{findings.headline.title} {place}"
         if inference != findings.baseline:
             label = f"{place.capitalize()}, adapted ({findings.name(inference)})"
-        return Tile(label, text, "; ".join([*_notes(findings, condition, value, nouns.units), *notes]))
+        seeds = f"{value.seeds} of {len(condition.seeds)} seeds" if value.seeds != len(condition.seeds) else ""
+        own = [interval(value, findings.headline, over(value, nouns.units)), seeds] if value.known else []
+        return Tile(label, text, "; ".join(filter(None, [*own, *notes])))
 
     made = []
     if condition.tests_inside:
-        made.append(level_tile("internal", key, filter(None, [home_of_all(findings, condition, nouns)])))
+        made.append(level_tile("internal", key, [home_of_all(findings, condition, nouns)]))
     if condition.partition.external:
         made.append(level_tile("external", key))
         if findings.baseline in condition.inferences and compared is not None:
@@ -248,16 +250,6 @@ def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
             gained = f"gain {points(gain.mean, findings, sign=True)} ({around})"
             made.append(level_tile("external", compared, [gained] if gain.known else ()))
     return made
-
-
-def _notes(findings: Findings, condition: Condition, value: Value, unit: str) -> list[str]:
-    """Return the interval of a value, and how many of its seeds are there if some are missing."""
-    if not value.known:
-        return []
-    notes = [interval(value, findings.headline, over(value, unit))]
-    if value.seeds != len(condition.seeds):
-        notes.append(f"{value.seeds} of {len(condition.seeds)} seeds")
-    return notes
 
 
 def _sites(findings: Findings, condition: Condition, role: str) -> str:
@@ -452,7 +444,8 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     inside = condition.partition.internal
     outside = nouns.outside(member.partition for member in findings.alike(condition))
     role = "external" if outside.sites else "internal"
-    people = _people(findings, condition, role, nouns.units)
+    value = findings.effect("level", condition, condition.level_inference, role, across=findings.averaged)
+    people = f"{value.patients:,.0f} {nouns.units}" if value.patients > 0 else nouns.units
     there = nouns.counted(outside.sites, in_letters, owned=not outside.shared)
     shared = f"; {outside.shared}" if outside.shared else ""
     together = condition.run.algorithm.collaboration.has_global_model
@@ -475,12 +468,6 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
     # a scanner whose hospital trained with another one cannot be said to have taken no part
     where = "outside" if shared else "that took no part"
     return f"{trained}; it was tested on {people} of {there} {where}{names}{shared}."
-
-
-def _people(findings: Findings, condition: Condition, role: str, unit: str) -> str:
-    """Return the number of tested patients; without a number where it is not known."""
-    value = findings.effect("level", condition, condition.level_inference, role, across=findings.averaged)
-    return f"{value.patients:,.0f} {unit}" if value.patients > 0 else unit
 
 
 def _marks(findings: Findings, condition: Condition, units: str) -> str:

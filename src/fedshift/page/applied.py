@@ -59,8 +59,6 @@ from .html import (
 )
 from .phrases import bounds, chosen_by, counted, first_line, heading, in_percent, level, verb
 
-EDGE = 96
-"""Pixels along a side of an image on the page."""
 MOST = 50
 """Rows of a table on the page; predictions.csv has all."""
 
@@ -82,7 +80,7 @@ class NewImages:
     labelled = 0
     unit = "images"
     changed = ""
-    edge = EDGE
+    edge = 96
 
     def __init__(self, applied: Applied) -> None:
         self.table = applied.table
@@ -127,9 +125,8 @@ class NewClasses(NewImages):
 
     Attributes
     ----------
-    table : a row for each image: predicted, p0, p1, ..., confidence (the probability of the predicted class), site,
-        label and cluster, a number for the patient or, where that is unknown, the image. Rows of one image share it
-    unit : the unit that intervals resample: patients, or images where no patient is known
+    table : also has `confidence`, the probability of the predicted class, and `cluster`, a number for the patient or,
+        where that is unknown, the image
     """
 
     changed = "probabilities"
@@ -139,7 +136,6 @@ class NewClasses(NewImages):
         table = applied.table
         self.classes = applied.run.data.dataset.classes
         self.columns = [f"p{k}" for k in range(len(self.classes))]
-        self.unit = "images"
         unit = table["path"]
         if "patient" in table:
             self.unit = "patients"
@@ -221,9 +217,7 @@ def _lead(new: NewClasses, scores: list[Value], trained_at: list[str]) -> str:
 
 
 def _tiles(new: NewClasses, scores: list[Value]) -> Iterator[Tile]:
-    total = len(new.table)
-    counts = new.counts()
-    confidence = new.table["confidence"]
+    total, counts, confidence = len(new.table), new.counts(), new.table["confidence"]
     # of two classes, the second is the one that is looked for
     k = 1 if len(counts) == 2 else int(counts.argmax())
     yield Tile("Images", f"{total:,}", new.taken())
@@ -390,15 +384,14 @@ class NewMasks(NewImages):
         rows = []
         for site in self.sites[:MOST]:
             total = len(self.at(site))
-            cells = [str(site), f"{total:,}"]
+            cells = {"Site": str(site), "Images": f"{total:,}"}
             for name in self.structures:
                 found = self._found(name, site)
-                cells += [share(len(found), total), f"{found.median():.2f}" if len(found) else DASH]
-            rows.append(tuple(cells))
-        header = ["Site", "Images"]
-        for name in self.structures:
-            header += [f"{name}: images (%)", f"{name}: median area (%)"]
-        return Table(f"Predicted structures at each site{self.first()}", tuple(header), tuple(rows))
+                cells[f"{name}: images (%)"] = share(len(found), total)
+                cells[f"{name}: median area (%)"] = f"{found.median():.2f}" if len(found) else DASH
+            rows.append(cells)
+        body = tuple(tuple(cells.values()) for cells in rows)
+        return Table(f"Predicted structures at each site{self.first()}", tuple(rows[0]), body)
 
     def _figure(self) -> str:
         """Return a figure of the areas of each structure."""
@@ -434,13 +427,15 @@ def context(applied: Applied) -> dict[str, Any]:
         _how(applied),
         _model(applied),
     ]
+    unreadable = tuple(applied.unreadable.items())[:MOST]
+    title = f"Files that could not be read, {len(unreadable)} of {len(applied.unreadable)}"
     return {
         "run": run,
         "source": applied.source.resolve().name,
         "images": len(outcome.table),
         "synthetic": run.data.synthetic,
         "missing": (),
-        "unreadable": _unreadable(applied.unreadable),
+        "unreadable": plain(Table(title, ("File", "Why"), unreadable, 2)) if unreadable else None,
         "left_out": len(applied.unreadable),
         "sections": [section for section in made if section is not None],
     }
@@ -531,11 +526,17 @@ def _how(applied: Applied) -> Section:
     network = "the global one"
     if inference.client:
         network = f"that of client {inference.client}, with the tensors that stayed there"
+    fields = type(inference).model_fields
+    settings = [
+        f"{name} = {json.dumps(value)}: {fields[name].description}"
+        for name, value in inference.described().items()
+        if name != "client"  # which the row of the network names
+    ]
     transforms = [t.label for t in (*applied.run.data.prepare, *applied.run.transforms) if t.when != "train"]
     rows = [
         ("Network", [network]),
         ("Batch norm statistics", [f"{inference.display_name}: {first_line(inference)}"]),
-        ("Settings", [*_settings(applied)]),
+        ("Settings", settings),
         ("Transforms", transforms or ["none"]),
     ]
     return Section("how", "How they were made", [Facts(rows)], short="How they were made")
@@ -559,21 +560,6 @@ def _model(applied: Applied) -> Section:
         *((name, [value]) for name, value in facts([trained])),
     ]
     return Section("model", "The model", [Facts(rows)], short="The model")
-
-
-def _settings(applied: Applied) -> Iterator[str]:
-    """Yield each setting of the inference with its meaning, but for the client, which the page names by itself."""
-    fields = type(applied.inference).model_fields
-    for name, value in applied.inference.described().items():
-        if name != "client":
-            yield f"{name} = {json.dumps(value)}: {fields[name].description}"
-
-
-def _unreadable(reasons: dict[str, str]) -> PageTable | None:
-    """Return the files that could not be read; None without any."""
-    rows = tuple(reasons.items())[:MOST]
-    table = Table(f"Files that could not be read, {len(rows)} of {len(reasons)}", ("File", "Why"), rows, 2)
-    return plain(table) if rows else None
 
 
 RANGE = (1, 50, 99)

@@ -23,7 +23,6 @@ from ..core.spelling import plural
 from ..metrics import Metric
 from ..study.declaration import Study
 from .answer import by_lead, distinct
-from .comparison_section import title
 from .html import Block, Fold, Light, Section, plain
 from .phrases import HOSPITALS, Nouns, bounds, counted, heading, in_samples, interval, level, metric_named, resampled
 
@@ -397,7 +396,7 @@ def _range_table(findings: Findings, values: dict[Entry, dict[str, Value]], noun
     for entry, at_sites in values.items():
         means = {site: value.mean for site, value in at_sites.items()}
         ends = (min(means, key=means.__getitem__), max(means, key=means.__getitem__))
-        rows.append([title(findings, entry), str(len(means))])
+        rows.append([findings.title(entry.condition), str(len(means))])
         rows[-1] += [f"{number(means[site], metric)} ({site})" for site in ends]
     if interval:
         header.append(INTERVAL)

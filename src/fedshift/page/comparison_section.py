@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ..analysis import comparisons, contrasts
-from ..analysis.comparisons import Entry
 from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, NAN, Table, between, inner, listed, spread
-from .html import Block, Claim, Fold, plain
+from .html import Block, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
 NAMED = 4
@@ -50,12 +48,6 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
     return joined(*primary, *(_standing(findings, group, unit) for group in contrasts.standings(findings)[:NAMED]))
 
 
-def asked(findings: Findings, unit: str) -> Iterator[Claim]:
-    """Yield each declared comparison with what is concluded of it."""
-    for contrast in contrasts.declared(findings):
-        yield Claim("primary", pair(findings, contrast, unit))
-
-
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:
     """Return which condition is the best, and which of the others are worse, alike, or cannot be told."""
     if len(standing.others) == 1:
@@ -73,7 +65,7 @@ def _standing(findings: Findings, standing: Standing, unit: str) -> str:
         "Too few to tell": standing.of(*TOO_FEW),
     }
     sites = _sites(len(standing.sites), comparisons.role(findings.conditions))
-    best = f"Best of {len(standing.others) + 1} conditions at {sites}: {title(findings, standing.best)}"
+    best = f"Best of {len(standing.others) + 1} conditions at {sites}: {findings.title(standing.best.condition)}"
     named = (f"{words}: {_listed(findings, members)}." for words, members in groups.items() if members)
     return joined(f"{best} ({shown} {over(standing.level, unit)}).", *named)
 
@@ -82,7 +74,7 @@ def _listed(findings: Findings, members: list[Contrast]) -> str:
     """Return titles, with the difference and the p of those that differ; a count of those after the first NAMED."""
     names = []
     for contrast in members[:NAMED]:
-        name = title(findings, contrast.second)
+        name = findings.title(contrast.second.condition)
         if contrast.outcome is Outcome.DIFFERS:
             name += f" (by {points(abs(contrast.value.mean), findings)}{_p(contrast)})"
         names.append(name)
@@ -113,8 +105,8 @@ def pair(findings: Findings, contrast: Contrast, unit: str) -> str:
     if contrast.value.mean < 0:
         value = contrast.value.turned()
         contrast = replace(contrast, first=contrast.second, second=contrast.first, value=value)
-    first = title(findings, contrast.first)
-    second = title(findings, contrast.second)
+    first = findings.title(contrast.first.condition)
+    second = findings.title(contrast.second.condition)
     if contrast.first.id == contrast.second.id:
         first += f" with {findings.name(contrast.first.inference)}"
         second += f" with {findings.name(contrast.second.inference)}"
@@ -141,11 +133,6 @@ def _trainings(count: int) -> str:
     return {1: "one training"}.get(count, f"{count} trainings")
 
 
-def title(findings: Findings, entry: Entry) -> str:
-    """Return the title of what is compared, with its partition where several are not averaged."""
-    return findings.title(entry.condition)
-
-
 def _sites(count: int, role: str) -> str:
     return {1: f"the single {role} site"}.get(count, f"{count} {role} sites")
 
@@ -162,18 +149,20 @@ def table(findings: Findings, unit: str = "patients") -> Table:
     rows = list[tuple[str, ...]]()
     for contrast in primary:
         # declared pairs come first: they are the only ones that were chosen beforehand
-        pair = (f"{title(findings, e)}, {findings.name(e.inference)}" for e in (contrast.first, contrast.second))
+        pair = (
+            f"{findings.title(e.condition)}, {findings.name(e.inference)}" for e in (contrast.first, contrast.second)
+        )
         mean = spread(findings.level(contrast.first, role), metric)
         rows.append((*pair, mean, *_difference(findings, contrast), f"primary: {contrast.outcome.value}"))
     for standing in standings:
         # a best condition is only called so where all others are surely worse
         alone = len(standing.of(Outcome.DIFFERS)) == len(standing.others)
-        best = title(findings, standing.best)
+        best = findings.title(standing.best.condition)
         rows.append((best, DASH, spread(standing.level, metric), *[DASH] * 4, BEST if alone else "best mean"))
         for contrast in standing.others:
             mean = spread(findings.level(contrast.second, role), metric)
             numbers = _difference(findings, replace(contrast, value=contrast.value.turned()))
-            rows.append((title(findings, contrast.second), best, mean, *numbers, _conclusion(contrast)))
+            rows.append((findings.title(contrast.second.condition), best, mean, *numbers, _conclusion(contrast)))
     shown = [*primary, *(contrast for standing in standings for contrast in standing.others)]
     header = ("Condition", "Compared with", "Mean", "Difference", "95% interval", "p", "Holm p", "Conclusion")
     return Table(_caption(findings, shown, unit), header, tuple(rows), 2)
@@ -234,8 +223,8 @@ def by_site(findings: Findings, unit: str = "patients") -> Table:
         for site, value in contrast.sites.items():
             # contrasts are the best minus the other; the table says how far the other is from the best
             cells = spread(value.turned(), metric, sign=True), between(value.turned(), metric, sign=True)
-            rows.append((title(findings, contrast.second), site, f"{value.patients:.0f}", *cells))
-    best = listed(list(dict.fromkeys(title(findings, standing.best) for standing in standings)))
+            rows.append((findings.title(contrast.second.condition), site, f"{value.patients:.0f}", *cells))
+    best = listed(list(dict.fromkeys(findings.title(standing.best.condition) for standing in standings)))
     caption = (
         f"{metric.title} minus that of {best} at each site; 95% interval over {unit} and trainings. Exploratory: "
         "without p"

@@ -175,19 +175,15 @@ def _about(report: StudyReport) -> str:
         parts[0] += f" at scale {plan.scale}"
     if people:
         sites = dict.fromkeys(site for part in plan.partitions for site in (*part.internal, *part.external))
-        parts.append(f"{people[0].images:,} {_origin(report)}")
+        samples, cards = report.nouns.samples, report.results.cards
+        # nobody checks that samples are real: it is what the study says
+        invented = report.results.synthetic or any(card["source"] == DRAWN for card in cards)
+        parts.append(f"{people[0].images:,} " + (f"invented {samples}" if invented else f"{samples} given as real"))
         if report.nouns.known:
             parts.append(counted(people[0].people, report.nouns.unit))
         parts.append(report.nouns.counted(list(sites)))
     parts += [report.cited.date, f"fedshift {__version__}", report.cited.commit]
     return " · ".join(filter(None, parts))
-
-
-def _origin(report: StudyReport) -> str:
-    """Return whether samples are real or invented. Nobody checks the former: it is what the study says."""
-    if report.results.synthetic or any(card["source"] == DRAWN for card in report.results.cards):
-        return f"invented {report.nouns.samples}"
-    return f"{report.nouns.samples} given as real"
 
 
 def _forests(report: StudyReport, first: Methods | Hospitals) -> list[str]:

@@ -223,7 +223,7 @@ class Methods:
         """Return the title of a condition, without its partition where all of its group share this."""
         group = next(group for group in self.groups if rank in group)
         shared = len({one.entry.condition.held_out for one in group}) == 1
-        return rank.entry.condition.title if shared else comparison_section.title(self.findings, rank.entry)
+        return rank.entry.condition.title if shared else self.findings.title(rank.entry.condition)
 
     def _setting(self, group: list[Rank]) -> str:
         """Return the partition of a group."""
@@ -390,7 +390,8 @@ class Hospitals:
     @property
     def asked(self) -> list[Claim]:
         """The declared comparisons, with what is concluded of them."""
-        return [*comparison_section.asked(self.findings, self.report.unit)]
+        declared = contrasts.declared(self.findings)
+        return [Claim("primary", comparison_section.pair(self.findings, one, self.report.unit)) for one in declared]
 
     @property
     def in_words(self) -> list[str]:

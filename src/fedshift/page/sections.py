@@ -474,16 +474,13 @@ LIGHT = 100_000
 def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[Concern]:
     """Return every check of the data and every caveat once, the gravest first."""
     late = list(unfinished(results.findings, runs, results.rounds))
-    told = [*_checks(people, shows_images(results)), *(Concern("suspect", line) for line in late)]
+    # images of the data stand on the page only where one of its figures shows any
+    pictures = any(registry.build("figure", name).shows_images for name in results.plan.figures)
+    told = [*_checks(people, pictures), *(Concern("suspect", line) for line in late)]
     texts = {f"{check.what}: {check.detail}" for cohort in people for check in cohort.checks} | {*late}
     told += [Concern("caveat", line) for line in _caveats(results, people, runs) if line not in texts]
     # partitions and data often share a caveat
     return sorted(dict.fromkeys(told), key=lambda concern: list(ICONS).index(concern.status))
-
-
-def shows_images(results: StudyResults) -> bool:
-    """Return whether the page of a study may show images of its data: where one of its figures does."""
-    return any(registry.build("figure", name).shows_images for name in results.plan.figures)
 
 
 def about_pairs(synthetic: bool) -> str:

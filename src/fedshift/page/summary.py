@@ -182,7 +182,10 @@ def sites_on_page(findings: Findings, condition: Condition, unit: str, controls:
     beside = controls if _has_control(controls, condition) else None
     compared = findings.compared(condition)
     rows = list(_site_rows(findings, condition, list(condition.inferences), compared, unit, beside))
-    cells = [[_on_page(cell, findings) for cell in row] for row in rows]
+    cells = [
+        [PageCell(cell.text, bounds(cell.value or Value(), findings.headline, cell.sign), cell.mark) for cell in row]
+        for row in rows
+    ]
     caption = f"{findings.full(condition)}. {_sites_caption(findings)}"
     if any(cell.below for row in cells for cell in row):
         caption += f"; below, the 95% interval {resampled(len(condition.seeds), unit)}"
@@ -191,12 +194,6 @@ def sites_on_page(findings: Findings, condition: Condition, unit: str, controls:
 
 def _sites_caption(findings: Findings) -> str:
     return f"{_mean_of(findings)} on the test samples of each site"
-
-
-def _on_page(cell: Cell, findings: Findings) -> PageCell:
-    if cell.value is None:
-        return PageCell(cell.text)
-    return PageCell(cell.text, bounds(cell.value, findings.headline, cell.sign), cell.mark)
 
 
 def _text_table(caption: str, rows: list[list[Cell]], heads: int, findings: Findings, intervals: bool) -> Table:
