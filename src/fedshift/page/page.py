@@ -48,29 +48,21 @@ def write(results: StudyResults) -> Path:
 
 def context(report: StudyReport) -> dict[str, Any]:
     """Return what the template of the page shows around its sections, and the sections."""
-    results, plan = report.results, report.plan
     first = first_screen(report)
     return {
-        "plan": plan,
-        "study": plan.study,
-        "synthetic": results.synthetic,
-        "cards": results.cards,
+        "report": report,
+        "synthetic": report.results.synthetic,
         "missing": report.missing,
-        "scaled": plan.scaled,
-        "oracle": registered.oracle(plan),
-        "problems": report.problems,
+        "oracle": registered.oracle(report.plan),
         "about": _about(report),
-        "samples": report.nouns.samples,
-        "answer": report.told,
         "first": first,
         "asked": [*_asked(report, first)],
         "lights": Lights(_lights(report)),
         "tiles": Tiles([*first.tiles]),
         "forests": _forests(report, first),
-        "control": report.control,
         "glossary": glossary(report.findings),
         "sections": sections(report),
-        "downloads": list(downloads(results)),
+        "downloads": list(downloads(report.results)),
     }
 
 
@@ -132,13 +124,9 @@ def lights(
 ) -> list[Light]:
     """Return what readers ask first of the data of a study; what they ask of its trainings is in `history`.
 
-    Parameters
-    ----------
-    checked : the checks of the cohorts
-    below : sites that are surely predicted worse than by guessing
-    few : what is said of sites with one class, or with few samples of one
-    overlooked : for a task without classes of images, what stands in the place of the lights about these
-    thresholds : whether threshold and probabilities hold outside, where that is known
+    `below` names the sites that are surely predicted worse than by guessing, and `few` says which have one class, or
+    few samples of one. For a task without classes of images, `overlooked` stands in place of the lights about these.
+    `thresholds` says whether threshold and probabilities hold outside, where that is known.
     """
     torn = [check for check in checked if check.what.endswith(TWO_LABELS) and check.status == "PROBLEM"]
     worst = next((s for s in ("PROBLEM", "suspect", "unknown") if any(check.status == s for check in checked)), "ok")
