@@ -1,4 +1,4 @@
 """The page of a study, the pages of applied runs, and the index of all studies.
 
-Numbers come from `analysis`, comparisons with papers from `papers`. Here they become tables, sentences and HTML.
+Numbers come from `analysis`, comparisons with papers too. Here they become tables, sentences and HTML.
 """

@@ -382,7 +382,7 @@ class Hospitals:
         if self.told.judged.reason not in UNSURE:
             return ""
         if report.few:
-            return f"first test {EVENTS} {report.unit} of each class at every site."
+            return f"first test {EVENTS} {report.nouns.units} of each class at every site."
         if any(cohort.doubted or not cohort.patients for cohort in report.people):
             return f"first say in the table which {report.nouns.samples} are of one patient."
         return ""
@@ -391,7 +391,9 @@ class Hospitals:
     def asked(self) -> list[Claim]:
         """The declared comparisons, with what is concluded of them."""
         declared = contrasts.declared(self.findings)
-        return [Claim("primary", comparison_section.pair(self.findings, one, self.report.unit)) for one in declared]
+        return [
+            Claim("primary", comparison_section.pair(self.findings, one, self.report.nouns.units)) for one in declared
+        ]
 
     @property
     def in_words(self) -> list[str]:

@@ -128,7 +128,7 @@ def _care(report: StudyReport) -> Section:
 
 
 def _sites(report: StudyReport) -> Section:
-    findings, unit = report.findings, report.unit
+    findings, unit = report.findings, report.nouns.units
     led, others = (
         [summary.sites_on_page(findings, one, unit, report.controls) for one in conditions]
         for conditions in by_lead(findings)
@@ -193,7 +193,7 @@ def sums_section(report: StudyReport) -> Section | None:
     """Return the section of the page; None for a study without sums."""
     if not report.summed:
         return None
-    found, unit = report.summed, report.unit
+    found, unit = report.summed, report.nouns.units
     blocks: list[Block] = [
         without_sums(report.sites_summed, WITHOUT_ON_PAGE),
         SUM_GROUPS.format(unit=unit),
@@ -292,7 +292,7 @@ def _shown(one: who.Who) -> list[Block]:
 
 
 def _comparison(report: StudyReport) -> Section:
-    findings, unit = report.findings, report.unit
+    findings, unit = report.findings, report.nouns.units
     compared = comparison_section.blocks(findings, unit)
     new = unseen.shown(findings, report.results.table("unseen"))
     blocks: list[Block] = [report.told.compared] if report.told.compared else []
@@ -308,7 +308,10 @@ def _subgroups(report: StudyReport) -> Section | None:
         return None
     blocks: list[Block] = [behind_means.MEANING.format(samples=report.nouns.samples)]
     for column in columns:
-        blocks += [Heading(f"By {column}"), plain(behind_means.subgroup_table(report.results, column, report.unit))]
+        blocks += [
+            Heading(f"By {column}"),
+            plain(behind_means.subgroup_table(report.results, column, report.nouns.units)),
+        ]
     return Section("subgroups", "Subgroups", blocks, short="Subgroups")
 
 
@@ -440,14 +443,14 @@ FURTHER = "figures"
 SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _missing,
     _care,
-    lambda report: registered.hypotheses_section(report.results, report.unit),
+    lambda report: registered.hypotheses_section(report.results, report.nouns.units),
     _sites,
     sums_section,
     _trends,
     _published,
     _cohort,
-    lambda report: threshold_and_probabilities.operating_point_section(report.results, report.unit),
-    lambda report: threshold_and_probabilities.calibration_section(report.findings, report.unit),
+    lambda report: threshold_and_probabilities.operating_point_section(report.results, report.nouns.units),
+    lambda report: threshold_and_probabilities.calibration_section(report.findings, report.nouns.units),
     lambda report: threshold_and_probabilities.conformal_section(report.results, report.nouns),
     lambda report: behind_means.new_hospital_section(report.findings, report.nouns),
     _comparison,

@@ -60,11 +60,6 @@ class StudyReport:
         """What sites are called, and what intervals resample."""
         return Nouns.of(self.plan, known=all(cohort.patients for cohort in self.people))
 
-    @property
-    def unit(self) -> str:
-        """What intervals resample, in the plural: patients, or images where some patient is unknown."""
-        return self.nouns.units
-
     @functools.cached_property
     def problems(self) -> list[str]:
         """The faults of the data that make scores untrue."""
@@ -131,7 +126,7 @@ class StudyReport:
     def control(self) -> str:
         """What the control without a network says of shortcuts, and of the conditions."""
         found = shortcut(self.controls, self.condition, self.condition.level_inference)
-        return joined(found, beside_control(self.controls, self.unit))
+        return joined(found, beside_control(self.controls, self.nouns.units))
 
     @functools.cached_property
     def cited(self) -> Citation:

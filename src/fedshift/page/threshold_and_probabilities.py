@@ -429,7 +429,9 @@ def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
     declared = results.plan.study.conformal
     if declared is None:
         return None
-    made, title = ("masks", "Missed structure") if _has_masks(results.findings) else ("sets", "Prediction sets")
+    made, title = (
+        ("masks", "Missed structure") if results.findings.plan.study.task.has_masks else ("sets", "Prediction sets")
+    )
     alpha, margin = 100 * declared.alpha, 100 * declared.margin
     words: dict[str, Any] = {"made": made, "unit": nouns.unit, "units": nouns.units, "score": declared.score.upper()}
     words |= {"missed": alpha, "most": alpha + margin, "held": 100 - alpha, "least": 100 - alpha - margin}
@@ -445,10 +447,6 @@ def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
     return Section("conformal", title, [*lines, *further(*tables)], short=title)
 
 
-def _has_masks(findings: Findings) -> bool:
-    return findings.plan.study.task.has_masks
-
-
 def _percent(x: float) -> str:
     return number(x, metric_named(RATE))
 
@@ -459,7 +457,7 @@ def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -
     key = condition.level_inference
     first = rows[(rows["condition_id"] == condition.id) & (rows["inference_id"] == key) & (rows["role"] == "external")]
     promise, share = "the {held:g} % promised at home are", "{coverage} %"
-    if _has_masks(findings):
+    if findings.plan.study.task.has_masks:
         promise, share = "the promise of home, that masks miss {missed:g} % or less, is", "{missed} % of {what} missed"
     sites = []
     for row in first[first["verdict"].isin(JUDGED)].to_dict("records"):
@@ -472,7 +470,7 @@ def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -
 
 def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is promised at home, that nothing is outside, and whether validation images chose anything."""
-    masks = _has_masks(findings)
+    masks = findings.plan.study.task.has_masks
     less = {"part": "class", "worse": "less", "quantile": "quantile"}
     if masks:
         less = {"part": f"single {words['unit']}", "worse": "more missed", "quantile": "threshold"}
@@ -502,7 +500,7 @@ def _sets_table(
     findings: Findings, condition: Condition, rows: pd.DataFrame, words: Mapping[str, Any], declared: Conformal
 ) -> PageTable:
     """Return the table of one condition: a row for each inference and site, and of masks for each structure."""
-    masks = _has_masks(findings)
+    masks = findings.plan.study.task.has_masks
     keys = ["inference_id", "role", "site", *(["class"] if masks else [])]
     cells = []
     for _, part in rows.groupby(keys, sort=False):

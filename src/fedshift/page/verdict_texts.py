@@ -29,7 +29,7 @@ class Text(NamedTuple):
     sentence : what it means, below the word
     came_out, concluded : what came out and what a reader may conclude, for a clinician, as the rest of a sentence
     then : what to do next, after "Next:", where none of the `steps` would change anything
-    steps : the names in `_steps` of what may help, in the order of trial
+    steps : the names of what may help (see `next_step`), in the order of trial
     detail : the verdict as a sentence that follows the name of a condition
     """
 
@@ -497,26 +497,17 @@ def next_step(told: Told, late: bool) -> str:
 
     A line of YAML or a command stands in backticks. `late` says that trainings may not have converged.
     """
-    steps = _steps(told, late) if told.text.steps else {}
+    steps = _settings(told, late) if told.text.steps else {}
+    if told.judged.recovery is Recovery.RECOVERS:
+        adapted = "adapted with {adapted}, it did {gain} better outside: see whether it does in other {others}."
+        steps["adapt"] = adapted.format_map(told.fields)
+    if not told.findings.headline.has_interval:
+        steps["interval"] = "name a `headline` that has intervals."
     return next((steps[name] for name in told.text.steps if name in steps), told.said("then"))
 
 
-def _steps(told: Told, late: bool) -> dict[str, str]:
-    """Return each step that there is for this study, by its name in the rows of TEXTS."""
-    steps = {name: f"`{line}`" for name, line in _settings(told, late).items()}
-    if told.judged.recovery is Recovery.RECOVERS:
-        steps["adapt"] = (
-            "adapted with {adapted}, it did {gain} better outside: see whether it does in other {others}.".format_map(
-                told.fields
-            )
-        )
-    if not told.findings.headline.has_interval:
-        steps["interval"] = "name a `headline` that has intervals."
-    return steps
-
-
 def _settings(told: Told, late: bool) -> dict[str, str]:
-    """Return each line of YAML that would change the study, by the name of its step."""
+    """Return each line of YAML that would change the study, in backticks, by the name of its step in TEXTS."""
     findings, condition, judged = told.findings, told.condition, told.judged
     run, key, inside = condition.run, condition.level_inference, condition.partition.internal
     steps = {"tests": "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"}
@@ -536,4 +527,4 @@ def _settings(told: Told, late: bool) -> dict[str, str]:
     if len(inside) >= FEWEST_SITES:
         lists = (json.dumps(list(sites), ensure_ascii=False) for sites in (inside[:-1], inside[-1:]))
         steps["outside"] = "partition: {{ internal: {}, external: {} }}".format(*lists)
-    return steps
+    return {name: f"`{line}`" for name, line in steps.items()}
