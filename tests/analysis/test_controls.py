@@ -94,6 +94,19 @@ def test_levels_and_differences_from_the_control(tmp_path: Path) -> None:
         assert "no network" in paths.study_files(plan.name).table(name, "csv").read_text(encoding="utf-8")
 
 
+def test_controls_of_the_same_sites_are_told_apart(tmp_path: Path) -> None:
+    """With fewer training images the control is another one, of the same sites: each row names a condition."""
+    runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "partition": {"limit": {"train": 2}}}]
+    plan, paths = controlled(tmp_path, fake_study.helps, {"internal": 0.8, "external": 0.7}, 10, runs=runs)
+    summary.summarise(study_results.load(plan, paths))
+    found = study_results.load(plan, paths)
+    assert len(plan.controls) == 2
+    rows = summary.overview(found.findings, controls=found.controls).rows[-2:]
+    titles = [condition.title for condition in found.findings.conditions]
+    assert len({*titles}) == 2
+    assert [row[0] for row in rows] == [f"{CONTROL}, on the images of {title}" for title in titles]
+
+
 def written_rows(plan: Plan, paths: Paths, name: str) -> list[dict[str, str]]:
     with paths.study_files(plan.name).table(name, "csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -17,11 +17,12 @@ from fake_study import EVIL
 from outline import Outline
 from papers_study import beside_paper, scored_beside
 
+from fedshift.analysis.published_values import Claim, Reproduction
 from fedshift.analysis.study_results import load
 from fedshift.cli import parser as cli
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
-from fedshift.page import gallery, page
+from fedshift.page import gallery, page, sections
 from fedshift.study.plan import Plan
 
 TREND = {"claim": f"Local BN is better {EVIL}", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
@@ -55,7 +56,7 @@ def test_the_page_shows_trends_and_published_values(tmp_path: Path) -> None:
     outline = Outline(text)
     places = [text.index(f'id="{name}"') for name in ("sites", "trends", "published", "cohort")]
     assert places == sorted(places)
-    assert "1 of 1 hold." in outline.text
+    assert "1 of 1 surely hold." in outline.text
     assert f"yes Local BN is better {EVIL} (" not in outline.text
     assert (
         "bn local is above bn aggregated in accuracy at 2 of 4 sites; on average the difference is +5.0" in outline.text
@@ -88,11 +89,25 @@ def test_a_page_without_papers_has_neither_section(tmp_path: Path) -> None:
     assert 'id="published"' not in text
 
 
+def test_a_trend_in_doubt_is_not_counted_as_one_that_holds() -> None:
+    """Of two that hold, one lies within the noise of seeds; one of two that fail does, too; one was not run."""
+    outcomes = [("yes", ""), ("yes", "within the noise of seeds"), ("no", ""), ("no", "one seed"), ("not run", "")]
+    claims = [Claim("a claim", held, "a sentence", doubt) for held, doubt in outcomes]
+    counts = Reproduction(
+        pd.DataFrame(columns=["condition_id", "inference_id", "site", "metric", "verdict"]), claims, ""
+    ).headline()["trends"]
+    assert counts == {"held": 1, "doubtful": 2, "judged": 4, "of": 5, "reason": ""}
+    assert gallery._trends(counts) == "1 of 4 surely hold; 2 in doubt; 1 not run"
+    tones = [sections._trend(claim, without_count=False).tone for claim in claims]
+    assert tones == ["better", "", "worse", "", ""]
+
+
 def test_the_headline_is_written_with_the_page(tmp_path: Path) -> None:
     plan, paths, text = shown(tmp_path, without={"bn": "aggregated", "seed": 2})
     told = json.loads(paths.study_files(plan.name).headline.read_text())
     assert (told["runs"], told["missing"], told["scale"], told["synthetic"]) == (6, 1, "paper", False)
-    assert told["trends"] == {"held": 1, "judged": 1, "of": 1, "reason": ""}
+    # it holds, but a seed is missing on one side
+    assert told["trends"] == {"held": 0, "doubtful": 1, "judged": 1, "of": 1, "reason": ""}
     assert (told["published"]["within"], told["published"]["outside"]) == (1, 1)
     assert told["reproduces"] == ["p-table1"]
     assert html.escape(told["lead"])[:60] in text
@@ -144,7 +159,7 @@ def test_the_index_shows_all_that_lies_there(project_folder: Path) -> None:
     assert "fake : complete" in words
     assert 'href="fake.html"' in text
     assert "Reproduces P table 1 (printed numbers)" in words
-    assert "Trends: 1 of 1 hold. Published values: 1 within, 1 outside." in words
+    assert "Trends: 1 of 1 surely hold. Published values: 1 within, 1 outside." in words
     assert words.count("not run") >= 2
     assert re.search(r"p-fig2 P figure 2 figure only more none –", words)
     assert "Settings and illustrations: 1" in words

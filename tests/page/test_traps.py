@@ -240,6 +240,11 @@ def test_a_patient_with_an_outlying_part_of_a_site_turns_the_light_and_withholds
         made = judged(rows(patient=names), tmp_path)
         assert check(made, cohort.DOMINANT).status == light(made, "Leaks and copies").status == status
         assert not made.doubted
+    names[EACH : EACH + number] = ["Z7"] * number
+    assert check(judged(rows(patient=names), tmp_path), cohort.DOMINANT).detail == (
+        f"patient 'Y7' has 18 of the {EACH} images at {SITES[0]}, and 1 more like it: is it one person? If the name "
+        "stands for several, leave the cell empty"
+    )
 
 
 def test_one_image_a_patient_is_no_doubt_where_the_study_says_so(tmp_path: Path) -> None:

@@ -440,8 +440,13 @@ class Reproduction:
 
     @property
     def held(self) -> int:
-        """The number of trends that hold."""
-        return sum(claim.held == "yes" for claim in self.claims)
+        """The number of trends that hold, and that nothing weakens."""
+        return sum(claim.held == "yes" and not claim.doubt for claim in self.claims)
+
+    @property
+    def doubtful(self) -> int:
+        """The number of trends that were run and whose sign is in doubt, such as within the noise of seeds."""
+        return sum(claim.held in ("yes", "no") and bool(claim.doubt) for claim in self.claims)
 
     @property
     def judged(self) -> int:
@@ -451,6 +456,12 @@ class Reproduction:
     def headline(self) -> dict[str, Any]:
         """Return the part of headline.json that is about the papers."""
         return {
-            "trends": {"held": self.held, "judged": self.judged, "of": len(self.claims), "reason": self.reason},
+            "trends": {
+                "held": self.held,
+                "doubtful": self.doubtful,
+                "judged": self.judged,
+                "of": len(self.claims),
+                "reason": self.reason,
+            },
             "published": counts(self.compared),
         }

@@ -251,7 +251,7 @@ def inspect(
             for partition, (assigned, _) in divided.items()
             for client in _clients(samples, partition, assigned, classes)
         ),
-        stand_ins=(*stand_ins(named), *dominant(named)),
+        stand_ins=(*stand_ins(named), *(f"{line}: {ONE_PERSON}" for line in dominant(named))),
         unused=tuple(_unused_splits(samples, {partition.split.column for partition in partitions})),
         one_each=one_each,
         saved=_saved(samples, classes, role_sites["internal"] | role_sites["external"]),
@@ -284,8 +284,11 @@ def stand_ins(named: pd.DataFrame) -> Iterator[str]:
             )
 
 
+ONE_PERSON = "is it one person? If the name stands for several, leave the cell empty"
+
+
 def dominant(named: pd.DataFrame) -> Iterator[str]:
-    """Yield a question about each patient with an outlying part of the images of a site.
+    """Yield a line on each patient with an outlying part of the images of a site, on which `ONE_PERSON` is asked.
 
     That is more than TENTH of them, and more than OUTLYING times as many as a patient has there on average.
     """
@@ -293,10 +296,7 @@ def dominant(named: pd.DataFrame) -> Iterator[str]:
         total = counts.sum()
         large = counts.index[(counts > TENTH * total) & (counts > OUTLYING * counts.mean()) & (total >= MANY)]
         for name in (name for name in large if folded(name) not in PLACEHOLDERS):
-            yield (
-                f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}: is it one person? If "
-                "the name stands for several, leave the cell empty"
-            )
+            yield f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}"
 
 
 def _images_of_patients(named: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:

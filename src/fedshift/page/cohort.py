@@ -20,7 +20,7 @@ from ..analysis.values import DASH, Table, listed
 from ..core.errors import UserError
 from ..core.spelling import AS_WRITTEN, groups, plural
 from ..core.units import SPACING
-from ..data.inspection import MANY, TOGETHER, by_class, cramers_v, dominant, formats, stand_ins
+from ..data.inspection import MANY, ONE_PERSON, TOGETHER, by_class, cramers_v, dominant, formats, stand_ins
 from ..data.looks import CROPS, MOST, Album, near_copies
 from ..data.partition import Partition
 from ..figures._images import Tile
@@ -483,7 +483,9 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterato
     else:
         yield Check(several, "suspect" if alone else "ok", question if alone else "there are some")
     large = list(dominant(named))
-    yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", "; ".join(large[:NAMED]) or "none")
+    more = f", and {len(large) - 1:,} more like it" if len(large) > 1 else ""
+    detail = f"{large[0]}{more}: {ONE_PERSON}" if large else "none"
+    yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", detail)
     questions = list(stand_ins(named))
     twice = groups(named[AS_WRITTEN].astype(str).unique()) if AS_WRITTEN in named else []
     if questions:

@@ -136,7 +136,9 @@ def read_headline(paths: Paths, study: str) -> dict[str, Any]:
         raise UserError(path, fault)
     headline = require_object(path, read_json(path), {"study": "text"}, KINDS)
     if trends := headline.get("trends"):
-        require_object(path, trends, dict.fromkeys(("held", "judged", "of"), "a whole number"), {"reason": "text"})
+        require_object(
+            path, trends, dict.fromkeys(("held", "doubtful", "judged", "of"), "a whole number"), {"reason": "text"}
+        )
     if published := headline.get("published"):
         require_object(path, published, dict.fromkeys(published, "a whole number"))
     return headline if headline["study"] == study else {}
@@ -232,12 +234,14 @@ def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
 
 
 def _trends(counts: dict[str, Any]) -> str:
-    """Return how many trends hold: `3 of 4 hold`."""
+    """Return how many trends surely hold: `3 of 4 surely hold; 1 in doubt`."""
     if not counts.get("of"):
         return DASH
     if counts.get("reason"):
         return f"do not count: {counts['reason']}"
-    text = f"{counts['held']} of {counts['judged']} hold"
+    text = f"{counts['held']} of {counts['judged']} surely hold"
+    if counts["doubtful"]:
+        text += f"; {counts['doubtful']} in doubt"
     if counts["of"] > counts["judged"]:
         text += f"; {counts['of'] - counts['judged']} not run"
     return text

@@ -243,7 +243,8 @@ class Methods:
             shown = f"{published['within']} of {judged}"
             yield Tile("Published values", shown, "within the combined uncertainty of both")
         if reproduction.claims:
-            note = f"do not count: {reproduction.reason}" if reproduction.reason else "hold here"
+            doubt = f"; {reproduction.doubtful} in doubt" if reproduction.doubtful else ""
+            note = f"do not count: {reproduction.reason}" if reproduction.reason else f"surely hold here{doubt}"
             yield Tile("Trends of the paper", f"{reproduction.held} of {reproduction.judged}", note)
 
     @property

@@ -242,7 +242,9 @@ def _trends(report: StudyReport) -> Section | None:
     if not told.claims:
         return None
     missing = len(told.claims) - told.judged
-    line = f"{told.held} of {told.judged} hold{f'; {missing} not run' if missing else ''}."
+    counts = {"in doubt": told.doubtful, "not run": missing}
+    line = "; ".join([f"{told.held} of {told.judged} surely hold", *(f"{n} {what}" for what, n in counts.items() if n)])
+    line += "."
     if told.reason:
         line = Markup(
             "<strong>Does not count: {}.</strong> The sentences only show what a study on real data at paper scale "
@@ -255,9 +257,7 @@ def _trends(report: StudyReport) -> Section | None:
 
 def _trend(claim: Trend, without_count: bool) -> Claim:
     """Return a trend of a paper; it has a tone where it counts and nothing weakens it."""
-    tone = ""
-    if not without_count:
-        tone = "better" if claim.held == "yes" and not claim.doubt else "worse" if claim.held == "no" else ""
+    tone = "" if without_count or claim.doubt else {"yes": "better", "no": "worse"}.get(claim.held, "")
     doubt = Markup(" <i>({})</i>").format(claim.doubt) if claim.doubt else ""
     return Claim(claim.held, Markup("{}{}").format(claim.claim, doubt), f"{claim.sentence}.", tone)
 

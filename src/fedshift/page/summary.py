@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,7 +264,8 @@ def overview(
         # a control belongs to a partition, which several conditions may share
         firsts = {condition.run.partition_id: condition for condition in reversed(findings.conditions)}
         controlled = [c for c in findings.conditions if c in firsts.values() and _has_control(controls, c)]
-        rows += [_control_row(controls, condition, columns) for condition in controlled]
+        divided = Counter(condition.held_out for condition in controlled)
+        rows += [_control_row(controls, c, columns, alone=divided[c.held_out] == 1) for c in controlled]
     caption = _overview_caption(findings, inside, inside and outside)
     return _text_table(caption, rows, 2 + findings.several, findings, intervals)
 
@@ -323,8 +325,12 @@ def _has_control(controls: Controls, condition: Condition) -> bool:
     return any(controls.level(condition.run.partition_id, *place).known for place in condition.sites())
 
 
-def _control_row(controls: Controls, condition: Condition, columns: list[str]) -> list[Cell]:
-    """Return the row of a control; columns that it has nothing for have a dash."""
+def _control_row(controls: Controls, condition: Condition, columns: list[str], alone: bool) -> list[Cell]:
+    """Return the row of a control; columns that it has nothing for have a dash.
+
+    Where it is not `alone`, since the study prepares or divides images in several ways, it names a condition of its
+    own.
+    """
     findings = controls.findings
     key = condition.run.partition_id
     values = {
@@ -333,7 +339,8 @@ def _control_row(controls: Controls, condition: Condition, columns: list[str]) -
         "Gap": findings.better(controls.gap(key)),
     }
     texts = {column: number(v.mean, findings.headline, sign=column == "Gap") for column, v in values.items()}
-    texts |= {"Condition": f"Control: {controls.about.sees} only, no network", "Held out": condition.held_out}
+    of = "" if alone else f", on the images of {condition.title}"
+    texts |= {"Condition": f"Control: {controls.about.sees} only, no network{of}", "Held out": condition.held_out}
     levels = {site: controls.level(key, "external", site) for site in condition.partition.external}
     if means := {site: findings.better(value).mean for site, value in levels.items() if value.known}:
         worst = min(means, key=means.__getitem__)
