@@ -15,7 +15,7 @@ from simulated import Hospital, command, table
 
 from fedshift.analysis.conformal import UNITS, Sets, Structure, Units, likely
 from fedshift.study.analysis_plan import Conformal
-from fedshift.tasks._histograms import histograms
+from fedshift.tasks.segmentation import histograms
 
 BEGIN = "<!-- Promises begin: make coverage writes it -->\n"
 ALPHA = 0.1

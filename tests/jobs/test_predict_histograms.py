@@ -11,7 +11,7 @@ import pandas as pd
 from fake_study import predictions_of
 
 from fedshift.io.tables import read_table
-from fedshift.tasks._histograms import THRESHOLDS
+from fedshift.tasks.segmentation import THRESHOLDS
 
 TRAINING = {"training": disc_study.STUDY["training"] | {"select": "last"}}
 CHANGES: dict[str, Any] = {"conformal": {"alpha": 0.3}, **TRAINING}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedshift.core.units import IGNORED
-from fedshift.tasks._histograms import THRESHOLDS, histograms
+from fedshift.tasks.segmentation import THRESHOLDS, histograms
 
 P = np.array([[0.0, 0.3, 0.5, 0.99], [0.6, 1.0, np.nan, 0.2]])
 """The probability of class 1 in an image of two rows."""

@@ -45,8 +45,7 @@ from ..nn.features import Blended, Outputs
 from ..nn.norms import kept as kept_at_clients
 from ..nn.policies import policy
 from ..study.run import Run
-from ..tasks._histograms import PLACES, THRESHOLDS, histograms
-from ..tasks.segmentation import Segmentation
+from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation, histograms
 from ..transforms import greys_after, shape_after
 from .accept import predict_code
 from .devices import take_device

@@ -4,8 +4,7 @@ A file here turns labels and probabilities into a number, and gives the contribu
 Means over sites, intervals and comparisons belong to `analysis`.
 """
 
-from ._base import Metric
-from ._ranks import Placements, midranks, placements, reached
+from ._base import Metric, Placements, midranks, placements, reached
 
 __all__ = ["SHARED_FILES", "Metric", "Placements", "midranks", "placements", "reached"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._base import Metric
-from ._ranks import compared, reached
+from ._base import Metric, compared, reached
 
 
 class AP(Metric):

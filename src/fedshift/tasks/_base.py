@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
+import numpy as np
+
 from ..core.errors import UserError
 from ..core.registry import Plugin
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
 Reduction = Literal["mean", "none"]
@@ -180,14 +181,10 @@ class Task(Plugin):
 
         By default all images are of one sort.
         """
-        import numpy as np
-
         return np.zeros(len(numbers), dtype=int)
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
         """Return which images of a site (k,) keep their predicted mask, from the site's predictions (n, columns)."""
-        import numpy as np
-
         return np.arange(0)
 
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from ..core.errors import UserError
 from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
@@ -75,8 +76,6 @@ class Classification(Task):
         return [f"p{k}" for k in range(len(classes))]
 
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
-        import numpy as np
-
         classes = predictions.shape[1]
         if not np.isfinite(predictions).all():
             return "a probability is NaN or infinite"
@@ -96,8 +95,6 @@ class Classification(Task):
         return columns | dict.fromkeys(self.columns(classes), "float64")
 
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
-        import numpy as np
-
         from ..nn.device import in_float64
 
         probability = in_float64(logits).softmax(1).cpu().numpy()

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 from ..core.errors import UserError
@@ -15,7 +16,6 @@ from ..io.images import encoded, overlay
 from ._base import Answer, Column, Control, Original, Reduction, Task, require_same_number
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
 
@@ -34,6 +34,13 @@ FEW_PIXELS = 3
 """With a larger tolerance, in pixels, the surface Dice of a thin structure is high wherever its mask lies."""
 WORST = 6
 """Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
+THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-10, 10, 101)))])
+"""Thresholds on the probability of a structure: 0, whose mask is the whole image, and even steps of the log odds.
+
+Networks are sure of most pixels, so that even steps of the probability would leave most thresholds without a pixel.
+"""
+PLACES = ("inside", "outside")
+"""Pixels of a structure, and all others that are not ignored."""
 
 
 class Distances(NamedTuple):
@@ -60,7 +67,6 @@ def distances(
     is empty, the diagonal of the image is the distance, so that a missed structure counts as the worst that can be.
     Where both are empty there is no distance: NaN.
     """
-    import numpy as np
     from scipy.ndimage import binary_erosion, distance_transform_edt
 
     if not predicted.any() and not reference.any():
@@ -217,8 +223,6 @@ class Segmentation(Task):
         return {f"{area}_{name}": kind for name in self.names(classes) for area, kind in AREAS.items()}
 
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
-        import numpy as np
-
         parts = self.scored(logits.shape[1])
         masks = logits.argmax(1).cpu().numpy().astype(np.uint8)
         finite = logits.isfinite().flatten(1).all(1).tolist()
@@ -237,8 +241,6 @@ class Segmentation(Task):
         return sorts
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         if self.keep == "masks":
             return np.arange(len(predictions))
         counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
@@ -246,8 +248,6 @@ class Segmentation(Task):
         return np.argsort(dice_of_images(counts), kind="stable")[:WORST]
 
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
-        import numpy as np
-
         counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
         if not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1).any():
             return "a count of pixels is not a whole number"
@@ -272,8 +272,6 @@ class Segmentation(Task):
         return f"{self.tolerance:g} {' or '.join(units)}"
 
     def doubt(self, spacing: np.ndarray) -> str:
-        import numpy as np
-
         # A pixel of unknown size counts as 1 mm wide, as it does in the distances.
         sides = np.sqrt(np.nan_to_num(spacing, nan=1.0).prod(1))
         pixels = float(np.median(self.tolerance / sides)) if self.tolerance_in == "mm" else self.tolerance
@@ -287,8 +285,6 @@ class Segmentation(Task):
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
         """Return the counts of all images of each patient added up, and the mean of the distances of its images."""
-        import numpy as np
-
         table = predictions.reshape(len(predictions), -1, len(NUMBERS))
         sums = np.zeros((patient.max(initial=-1) + 1, *table.shape[1:]))
         images = np.zeros_like(sums)
@@ -313,8 +309,6 @@ class Segmentation(Task):
         final: bool = True,
         spacing: np.ndarray | None = None,
     ) -> np.ndarray:
-        import numpy as np
-
         parts = self.scored(classes)
         if spacing is None:
             spacing = np.ones((len(reference), 2))
@@ -336,10 +330,31 @@ class Segmentation(Task):
         return rows.reshape(len(reference), -1)
 
 
+def histograms(p: np.ndarray, reference: np.ndarray, structures: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return how many pixels of PLACES have a probability from each threshold to the next.
+
+    Parameters
+    ----------
+    p : probabilities of the classes (n, classes, height, width); NaN counts as 0
+    reference : class numbers of the pixels (n, height, width)
+    structures : the classes that together are a structure, of each structure
+
+    Returns
+    -------
+    Numbers of pixels (n, structures, 2, thresholds), int32.
+    """
+    counts = np.empty((len(p), len(structures), len(PLACES), len(THRESHOLDS)), dtype=np.int32)
+    for k, classes in enumerate(structures):
+        bins = np.searchsorted(THRESHOLDS, np.nan_to_num(p[:, list(classes)].sum(1)), side="right") - 1
+        inside = np.isin(reference, classes)
+        for side, pixels in enumerate((inside, ~inside & (reference != IGNORED))):
+            for i, chosen in enumerate(pixels):
+                counts[i, k, side] = np.bincount(bins[i][chosen], minlength=len(THRESHOLDS))
+    return counts
+
+
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
     """Return 2 |A and B| / (|A| + |B|) from counts of pixels; NaN where both masks are empty."""
-    import numpy as np
-
     with np.errstate(invalid="ignore"):
         return np.asarray(2 * tp / (2 * tp + fp + fn))
 
@@ -349,8 +364,6 @@ def dice_of_images(counts: np.ndarray) -> np.ndarray:
 
     A structure that is neither there nor predicted does not count; NaN where that holds for all.
     """
-    import numpy as np
-
     scores = dice(*np.moveaxis(counts, -1, 0))
     counted = ~np.isnan(scores)
     with np.errstate(invalid="ignore"):
