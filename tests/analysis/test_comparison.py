@@ -12,7 +12,7 @@ import pytest
 from papers_study import WORDS, beside_paper, compared, read, table
 
 from fedshift.analysis import published_values, published_words, score
-from fedshift.analysis.pairs import require
+from fedshift.analysis.published_words import require
 from fedshift.analysis.study_results import load
 from fedshift.core.errors import UserError
 from fedshift.io.text import write_text

@@ -11,8 +11,8 @@ import pytest
 from compared import METHODS, compared, predict
 from scipy.stats import t as student
 
-from fedshift.analysis import cells, comparisons, contrasts
-from fedshift.analysis.contrasts import Outcome
+from fedshift.analysis import comparisons, conditions, verdict
+from fedshift.analysis.verdict import Outcome
 from fedshift.core.errors import UserError
 from fedshift.study.plan import Run
 
@@ -57,7 +57,7 @@ def test_a_difference_holds_patients_and_trainings(tmp_path: Path, monkeypatch: 
     assert (whole["p_holm"], whole["family"]) == (whole["p"], 1)
     assert (whole["sign_flip_seeds"], whole["smallest_seeds"]) == (0.125, 0.125)
     assert math.isnan(site["p"])
-    (standing,) = contrasts.standings(found.findings)
+    (standing,) = verdict.standings(found.findings)
     assert standing.best.condition.algorithm == "fedprox"
     assert standing.others[0].value.mean == pytest.approx(0.0666666667)
     assert standing.others[0].outcome is Outcome.ALIKE
@@ -94,7 +94,7 @@ def test_sites_share_trainings_and_not_patients(tmp_path: Path, monkeypatch: pyt
 
 
 def outcome(found: object) -> Outcome:
-    (standing,) = contrasts.standings(found.findings)  # type: ignore[attr-defined]
+    (standing,) = verdict.standings(found.findings)  # type: ignore[attr-defined]
     return standing.others[0].outcome
 
 
@@ -184,7 +184,7 @@ def test_a_declared_comparison_is_the_family(tmp_path: Path, monkeypatch: pytest
     holm = np.minimum(1, np.maximum.accumulate(p * np.arange(5, 0, -1)))
     assert (others["family"] == 5).all() and np.sort(others["p_holm"]) == pytest.approx(holm)
     assert rows.loc[rows["site"] != "*", ["p", "p_holm"]].isna().all(axis=None)
-    (one,) = contrasts.declared(found.findings)
+    (one,) = verdict.declared(found.findings)
     assert (one.first.condition.algorithm, one.second.condition.algorithm) == ("scaffold", "feddyn")
     assert one.value.mean == pytest.approx(0.1 + (NOISE[2] - NOISE[3]).mean() / 20)
 
@@ -203,13 +203,13 @@ def test_a_comparison_that_matches_nothing_is_an_error(tmp_path: Path, monkeypat
     plan = compared(tmp_path, primary=declared).plan
     plan.scale = "paper"
     with pytest.raises(UserError, match=r"primary\.condition: matches no condition of the study"):
-        cells.primary_pairs(plan)
+        conditions.primary_pairs(plan)
 
 
 def test_a_control_is_never_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(monkeypatch, lambda run, *_: 10 + 5 * (run.algorithm.name == "pooled"), 6, 20)
     found = compared(tmp_path, ("fedavg", "pooled"))
-    (standing,) = contrasts.standings(found.findings)
+    (standing,) = verdict.standings(found.findings)
     assert standing.best.condition.algorithm == "fedavg"
     assert standing.others[0].value.mean == pytest.approx(-0.25)
     assert standing.others[0].outcome is Outcome.DIFFERS
@@ -242,7 +242,7 @@ def test_means_over_partitions_are_compared_by_family(tmp_path: Path, monkeypatc
     assert len(whole) == 1
     assert whole["mean"].iloc[0] == pytest.approx(-(0.1 + 0.3) / 2)
     assert whole["patients"].iloc[0] == 20
-    (standing,) = contrasts.standings(found.findings)
+    (standing,) = verdict.standings(found.findings)
     assert {site: value.mean for site, value in standing.others[0].sites.items()} == pytest.approx({"x": 0.1, "y": 0.3})
 
 

@@ -14,7 +14,7 @@ from compared import compared, predict
 from scipy.stats import t as student
 from sklearn.metrics import average_precision_score
 
-from fedshift.analysis import estimates, folds
+from fedshift.analysis import estimates, score
 from fedshift.core.rng import stream
 from fedshift.metrics import Metric
 from fedshift.metrics._classes import ECE, Accuracy, BalancedAccuracy, Brier, Sensitivity
@@ -180,7 +180,7 @@ def test_a_seed_that_a_fold_lacks_is_left_out(tmp_path: Path, monkeypatch: pytes
     name = next(name for name, run in condition.runs.items() if run.seed == 1)
     kept = {key: run for key, run in condition.runs.items() if key != name}
     partial = dataclasses.replace(condition, runs=kept)
-    assert {whole.seed for whole in folds.wholes([partial], found.predictions)} == {0, 2}
+    assert {whole.seed for whole in score.wholes([partial], found.predictions)} == {0, 2}
 
 
 def test_intervals_of_an_area_over_folds_cover() -> None:

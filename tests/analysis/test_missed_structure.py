@@ -20,7 +20,7 @@ from fedshift.page import threshold_and_probabilities
 from fedshift.page.phrases import Nouns
 from fedshift.page.summary import summarise
 from fedshift.study.analysis_plan import Conformal
-from fedshift.tasks._histograms import THRESHOLDS
+from fedshift.tasks.segmentation import THRESHOLDS
 
 close = pytest.approx
 T = np.array([0.1, 0.3, 0.5, 0.7])

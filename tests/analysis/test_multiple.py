@@ -7,7 +7,7 @@ rate of Benjamini and Hochberg.
 import numpy as np
 import pytest
 
-from fedshift.analysis.multiple import critical_difference, friedman, holm, sign_flip
+from fedshift.analysis.comparisons import critical_difference, friedman, holm, sign_flip
 
 
 def test_holm_keeps_the_order_of_its_tests() -> None:

@@ -7,7 +7,7 @@ a value, and the interval from a simple mean.
 import numpy as np
 import pytest
 
-from fedshift.analysis.multiple import below_the_worst, pool, prediction_interval
+from fedshift.analysis.comparisons import below_the_worst, pool, prediction_interval
 
 AUC = np.array([0.92, 0.85, 0.78, 0.88, 0.90])
 SE = np.array([0.02, 0.03, 0.04, 0.025, 0.03])

@@ -9,8 +9,7 @@ import pytest
 
 from fedshift import study
 from fedshift.analysis import published_words
-from fedshift.analysis.pairs import require
-from fedshift.analysis.published_words import Words
+from fedshift.analysis.published_words import Words, require
 from fedshift.core.errors import UserError
 
 ROOT = Path(__file__).parents[2]

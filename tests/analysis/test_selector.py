@@ -8,7 +8,7 @@ from typing import Any
 import fake_study
 import pytest
 
-from fedshift.analysis.cells import Cell, Finder
+from fedshift.analysis.conditions import Cell, Finder
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.nn.policies import NORMS

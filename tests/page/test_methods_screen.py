@@ -10,8 +10,8 @@ import pytest
 from compared import METHODS, Right, compared, predict
 from outline import Outline
 
-from fedshift.analysis.contrasts import ranks
 from fedshift.analysis.study_results import StudyResults
+from fedshift.analysis.verdict import ranks
 from fedshift.page import page
 from fedshift.page.phrases import Nouns
 from fedshift.page.screens import Methods

@@ -11,7 +11,7 @@ from compared import METHODS, compared, predict
 from outline import Outline
 from scipy.stats import t as student
 
-from fedshift.analysis.multiple import predicted
+from fedshift.analysis.comparisons import predicted
 from fedshift.page import behind_means, page
 
 AUC = np.array([0.92, 0.85, 0.78, 0.88, 0.90])

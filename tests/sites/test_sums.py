@@ -19,7 +19,7 @@ from three_sites import SITES, STUDY, write
 from wrong_messages import wrong_about, wrong_tensors
 
 from fedshift import study
-from fedshift.analysis import score, summed
+from fedshift.analysis import score
 from fedshift.core.errors import UserError
 from fedshift.engine.coordinator import usable
 from fedshift.engine.messages import Fault, Message, packed, unpacked
@@ -65,7 +65,7 @@ class Served:
             files = Paths().run_files(self.run.id)
             run_files.write_served(self.run, self.coordinator, files, datetime.now(UTC), 1, torch.device("cpu"))
             self.missing = study_server.collect_rows(self.plan, {self.key: self.coordinator}, self.hospitals)
-            self.levels = list(summed.levels(self.plan, Paths()))
+            self.levels = list(score.levels(self.plan, Paths()))
         self.answers = {n: a for n, m, a in self.hospitals.exchanged if m.kind == "rows"}
         self.joined = {about["name"]: about for about in self.coordinator.joined}
 
@@ -201,10 +201,10 @@ def test_sums_that_were_damaged_end_in_a_line(served: Served) -> None:
             for damaged in (whole[: len(whole) // 2], b"", whole[:40] + b"\xff" + whole[41:]):
                 file.write_bytes(damaged)
                 with pytest.raises(UserError, match=r"sums\.parquet"):
-                    list(summed.levels(served.plan, Paths()))
+                    list(score.levels(served.plan, Paths()))
         finally:
             file.write_bytes(whole)
-        assert [level.line for level in summed.levels(served.plan, Paths())] == [level.line for level in served.levels]
+        assert [level.line for level in score.levels(served.plan, Paths())] == [level.line for level in served.levels]
 
 
 def test_sums_are_no_rows(served: Served, sums: Message) -> None:
@@ -245,7 +245,7 @@ def test_with_few_patients_one_sum_leaves_and_has_no_interval(tmp_path: Path) ->
     with contextlib.chdir(tmp_path / "server"):
         run_files.write_served(run, coordinator, Paths().run_files(run.id), datetime.now(UTC), 1, torch.device("cpu"))
         assert study_server.collect_rows(plan, {key: coordinator}, hospitals) == []
-        levels = list(summed.levels(plan, Paths()))
+        levels = list(score.levels(plan, Paths()))
         assert not Paths().partition(run.partition_id).exists()
     assert {(level.site, level.patients, level.groups) for level in levels} == {
         *(("east", 5, 1), ("north", 6, 1), ("south", 7, 1))

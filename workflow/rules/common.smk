@@ -20,7 +20,7 @@ from fedshift.io.result_tables import SUMMARISED
 from fedshift.io.project import folders as plugin_folders
 from fedshift.jobs import accept
 from fedshift.analysis import published_words
-from fedshift.analysis.pairs import require
+from fedshift.analysis.published_words import require
 from fedshift.analysis.published_words import of_ledger
 from fedshift.planning.call import Call, errors_end_the_call, in_words, lift_default_limit, say_last, say_pages
 from fedshift.planning.files import finished, require_own_name

@@ -1,6 +1,7 @@
-"""Paired differences between conditions at the sites where both are tested: comparisons.csv.
+"""Paired differences between conditions, comparisons.csv, and the statistics of several methods, sites or seeds.
 
-The rules are in docs/verdicts.md. Trainings with the same seed are a pair, and so are predictions of the same patients.
+Conditions are compared at the sites where both are tested, by the rules of docs/verdicts.md. Trainings with the same
+seed are a pair, and so are predictions of the same patients.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import fdtrc, stdtrit
 
 from ..algorithms import Collaboration
-from . import estimates, multiple
+from . import estimates
 from .conditions import ALL, Condition, averaged, several
 from .effects import Estimates
 from .estimates import Estimate
-from .numbers import Names, Numbers, row
+from .values import Names, Numbers, row
 
 Arm = tuple[str, str]
 """The ids of a condition, or family, and of an inference."""
@@ -37,6 +39,10 @@ FEWEST_TRAININGS = 3
 """With fewer trainings of a condition nothing is said of it as a method, and no p is given."""
 _EXACT = 12
 """Decimals that count: the rest is noise of floating-point numbers."""
+MOST_FLIPS = 20
+"""More differences have too many patterns of signs."""
+SMALLEST = 1e-6
+"""The standard error of a site whose patients all score alike."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def rows(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> list
     found = [row for pair in maker.pairs(declared) for row in maker.rows(*pair)]
     for tested in (True, False):
         family = [row for row in found if row["tested"] == tested and not math.isnan(row["p"])]
-        adjusted = multiple.holm(np.array([row["p"] for row in family]))
+        adjusted = holm(np.array([row["p"] for row in family]))
         for one, p in zip(family, adjusted, strict=True):
             one |= {"p_holm": p, "family": len(family)}
     return found
@@ -182,7 +188,7 @@ class _Maker:
         difference = estimates.minus(self._level(first), self._level(second))
         whole = self._row(difference, first, second, _Place(first.id, second.id, ALL))
         means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
-        flips = multiple.sign_flip(means)
+        flips = sign_flip(means)
         whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
         if whole["seeds"] < FEWEST_TRAININGS:
             whole["p"] = math.nan
@@ -222,7 +228,7 @@ class _Maker:
         if len(values) > 1:
             trainings = estimates.bounds(difference.mean, difference.over_trainings)
             p = difference.p
-        flips = multiple.sign_flip(values)
+        flips = sign_flip(values)
         ids = place.first, first.inference, place.second, second.inference, self.role, place.site, self.metric.name
         return row("difference", difference, self.metric.ends, True, **dict(zip(KEYS, ids, strict=True))) | {
             **{"low_trainings": trainings[0], "high_trainings": trainings[1], "p": p},
@@ -239,3 +245,134 @@ def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> En
     scored = [one for one in group if not math.isnan(means.get(one.id, math.nan))]
     candidates = [one for one in scored if not one.control] or scored
     return (max if higher else min)(candidates, key=lambda one: means[one.id], default=None)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Return p values (k,) adjusted for the family of k tests (Holm, Scand J Stat 1979;6:65), in their order."""
+    order = np.argsort(p)
+    adjusted = np.minimum(1, np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1)))
+    return np.asarray(adjusted[np.argsort(order)])
+
+
+class SignFlip(NamedTuple):
+    """A two-sided p, and the smallest p that so many differences can reach."""
+
+    p: float
+    smallest: float
+
+
+def sign_flip(differences: np.ndarray) -> SignFlip:
+    """Return the exact test that differences (n,) are as likely below zero as above; NaN for none, or more than 20.
+
+    The p is the share of all 2 ** n patterns of signs whose mean is as far from zero as that of the data (Fisher, The
+    Design of Experiments, 1935). The smallest p is 2 / 2 ** n: five differences never reach 0.05.
+    """
+    n = len(differences)
+    if not 0 < n <= MOST_FLIPS:
+        return SignFlip(float("nan"), float("nan"))
+    observed = abs(float(np.sum(differences))) - 1e-12 * np.abs(differences).sum()
+    sums = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate([sums + difference, sums - difference])
+    return SignFlip(float((np.abs(sums) >= observed).mean()), min(1.0, 2 / 2**n))
+
+
+class Ranked(NamedTuple):
+    """The mean ranks of methods (methods,), 1 the best, with the F test that all ranks are alike, and its p."""
+
+    ranks: np.ndarray
+    f: float
+    f_p: float
+
+
+def friedman(values: np.ndarray) -> Ranked:
+    """Return Iman and Davenport's form of Friedman's test for values (sites, methods), of which higher is better.
+
+    Sites must be independent of each other (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2). The F is infinite where
+    all sites rank the methods alike.
+    """
+    from scipy.stats import friedmanchisquare, rankdata  # takes a second to import
+
+    sites, methods = values.shape
+    ranks = rankdata(-values, axis=1).mean(0)
+    chi2 = friedmanchisquare(*values.T).statistic
+    denominator = sites * (methods - 1) - chi2
+    ratio = (sites - 1) * chi2 / denominator if denominator > 1e-12 else np.inf
+    p = fdtrc(methods - 1, (methods - 1) * (sites - 1), ratio)
+    return Ranked(ranks, float(ratio), float(p))
+
+
+def critical_difference(methods: int, sites: int) -> float:
+    """Return by how much mean ranks of two methods must differ: Nemenyi's test (Demsar 2006, section 3.2.2)."""
+    from scipy.stats import studentized_range
+
+    q = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(methods * (methods + 1) / (6 * sites)))
+
+
+class Pooled(NamedTuple):
+    """The mean over sites in a random-effects model.
+
+    Attributes
+    ----------
+    mean, se : float
+        The mean and its standard error, on the scale of the estimates.
+    tau2 : float
+        The variance between sites.
+    sites : int
+        The number of sites.
+    """
+
+    mean: float
+    se: float
+    tau2: float
+    sites: int
+
+
+def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
+    """Return the random-effects mean of estimates (sites,) with standard errors (sites,), of two sites or more.
+
+    The variance between sites is that of DerSimonian and Laird (Control Clin Trials 1986;7:177):
+    max(0, (Q - (k - 1)) / C), where Q = sum w (x - fixed mean)^2, C = sum w - sum w^2 / sum w and w = 1 / se^2.
+    """
+    weight = 1 / np.asarray(se) ** 2
+    k = len(estimates)
+    q = (weight * (estimates - np.average(estimates, weights=weight)) ** 2).sum()
+    c = weight.sum() - (weight**2).sum() / weight.sum()
+    excess = max(0.0, float(q - (k - 1)))
+    weight = 1 / (np.asarray(se) ** 2 + excess / c)
+    mean = float(np.average(estimates, weights=weight))
+    return Pooled(mean, float(1 / np.sqrt(weight.sum())), float(excess / c), k)
+
+
+def prediction_interval(pooled: Pooled) -> tuple[float, float]:
+    """Return the 95% interval in which the true value of a new, similar site lies; NaN below three sites.
+
+    It is mean ± t(k - 2) sqrt(tau2 + se^2) (Higgins, Thompson and Spiegelhalter, J R Stat Soc A 2009;172:137).
+    """
+    if pooled.sites < 3:
+        return float("nan"), float("nan")
+    half = stdtrit(pooled.sites - 2, 0.975) * np.sqrt(pooled.tau2 + pooled.se**2)
+    return float(pooled.mean - half), float(pooled.mean + half)
+
+
+def below_the_worst(sites: int) -> float:
+    """Return the probability that a new site is worse than the worst of so many, all drawn alike: 1 / (k + 1)."""
+    return 1 / (sites + 1)
+
+
+def predicted(estimates: np.ndarray, se: np.ndarray, logit: bool) -> tuple[float, float]:
+    """Return the prediction interval for a new site from estimates (sites,) and their standard errors (sites,).
+
+    With `logit`, estimates are proportions and the interval is made on the logit scale, so that it stays between 0 and
+    1. It is NaN below three sites, where a standard error is unknown, and where a proportion is 0 or 1.
+    """
+    estimates, se = np.asarray(estimates, dtype=float), np.asarray(se, dtype=float)
+    at_an_end = logit and not ((estimates > 0) & (estimates < 1)).all()
+    if len(estimates) < 3 or np.isnan([estimates, se]).any() or at_an_end:
+        return float("nan"), float("nan")
+    if not logit:
+        return prediction_interval(pool(estimates, np.maximum(se, SMALLEST)))
+    slope = estimates * (1 - estimates)
+    low, high = prediction_interval(pool(np.log(estimates / (1 - estimates)), np.maximum(se / slope, SMALLEST)))
+    return 1 / (1 + math.exp(-low)), 1 / (1 + math.exp(-high))

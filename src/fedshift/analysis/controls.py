@@ -16,14 +16,13 @@ from ..io.text import readable
 from ..metrics import Metric
 from ..study.run import Run
 from ..tasks import Control
-from . import estimates, folds
+from . import estimates, score
 from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
-from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import Part, Predictions
-from .values import Value
+from .values import IDS, Names, Numbers, Row, Value, row
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
 COLUMNS += ["low", "high"]
@@ -67,7 +66,7 @@ def rows(study: Estimates) -> Iterator[Row]:
         at_sites: dict[Site, Estimate] = {}
         for metric in study.metrics.values():
             people = study.clusters[run.data.id]
-            sites = {site: folds.estimate(metric, parts, people) for site, parts in by_site.items()}
+            sites = {site: score.estimate(metric, parts, people) for site, parts in by_site.items()}
             for site, estimate in sites.items():
                 yield _row("level", partition, *site, metric, estimate, n=len(_tested(by_site[site])))
             means = dict(_means(sites, partition, metric, study))

@@ -14,11 +14,11 @@ import pandas as pd
 from ..metrics import Metric
 from ..study.analysis_plan import MARGIN
 from ..study.plan import Plan
-from . import estimates, folds, score
+from . import estimates, score
 from .conditions import ALL, CONDITION, Condition, plain, several
 from .estimates import Estimate
-from .numbers import IDS, LEVELS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
+from .values import IDS, LEVELS, Names, Numbers, Row, row
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),
@@ -118,10 +118,10 @@ class Estimates:
         found = {}
         values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
         folded = [one for one in self.names.conditions.values() if one.folded]
-        for whole in folds.wholes(folded, self.predicted):
+        for whole in score.wholes(folded, self.predicted):
             people = self.clusters[whole.condition.run.data.id]
             for metric in self.metrics.values():
-                found[(*whole.level, metric.name, whole.seed)] = folds.estimate(metric, whole.parts, people, whole.seed)
+                found[(*whole.level, metric.name, whole.seed)] = score.estimate(metric, whole.parts, people, whole.seed)
         unfolded = [run for one in self.names.conditions.values() if not one.folded for run in one.runs.values()]
         for run, inference in self.predicted.every(unfolded):
             people = self.clusters[run.data.id]
@@ -181,11 +181,11 @@ class Estimates:
             return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
         people = self.clusters[condition.run.data.id]
         inference = condition.level_inference
-        first = next(w for w in folds.wholes([condition], self.predicted) if w.level[2:] == (site, inference))
+        first = next(w for w in score.wholes([condition], self.predicted) if w.level[2:] == (site, inference))
         label = np.concatenate([part.label for part in first.parts])
         shares = np.bincount(label, minlength=classes) / len(label)
         parts = [part._replace(probability=np.tile(shares, (len(part.label), 1))) for part in first.parts]
-        return folds.estimate(metric, parts, people)
+        return score.estimate(metric, parts, people)
 
     @functools.cached_property
     def everywhere(self) -> dict[Level, Estimate]:

@@ -7,12 +7,11 @@ import math
 import numpy as np
 
 from ..metrics import Metric
-from . import effects, multiple, score
+from . import comparisons, effects, score
 from .comparisons import Arm, Entry
 from .conditions import ALL, Condition, averaged, plain, several
 from .estimates import FEWEST
-from .numbers import Names, Numbers
-from .values import DASH, NAN, Recovered, Value
+from .values import DASH, NAN, Names, Numbers, Recovered, Value
 
 ALPHA = 0.025
 """The one-sided probability with which something is called sure by chance, at any of the sites."""
@@ -21,7 +20,7 @@ LABELS = "uses labels of the site"
 
 
 class Findings:
-    """The numbers of a study (see `numbers`) by condition, inference, role, site and metric.
+    """The numbers of a study (see `values.Numbers`) by condition, inference, role, site and metric.
 
     Attributes
     ----------
@@ -136,7 +135,7 @@ class Findings:
         return self._sure(losses, [p[site] for site in losses])
 
     def _sure(self, losses: dict[str, Value], p: list[float]) -> list[str]:
-        adjusted = multiple.holm(np.nan_to_num(p, nan=1.0))
+        adjusted = comparisons.holm(np.nan_to_num(p, nan=1.0))
         sites = [site for site, one in zip(losses, adjusted, strict=True) if one < ALPHA]
         return sorted(sites, key=lambda site: -losses[site].mean)
 

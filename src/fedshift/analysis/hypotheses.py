@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.errors import UserError, did_you_mean
-from .cells import Cell, Finder
+from .conditions import Cell, Finder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
     from .effects import Estimates
     from .estimates import Estimate
-    from .numbers import Names, Numbers, Row
+    from .values import Names, Numbers, Row
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
     *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
@@ -123,8 +123,8 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
 def rows(study: Estimates) -> Iterator[Row]:
     """Yield the numbers of hypotheses.csv (see `table`); none of a hypothesis of which a side has no score."""
     from . import estimates
-    from .numbers import row
     from .subgroups import Without
+    from .values import row
 
     plan = study.names.plan
     metric = study.metrics[plan.study.headline]
@@ -144,7 +144,7 @@ def _fewer(plan: Plan) -> dict[int, None]:
 
 
 def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> dict[str, str]:
-    """Return the columns that name the number of a hypothesis (see `results.numbers.Key`)."""
+    """Return the columns that name the number of a hypothesis (see `values.Key`)."""
     first, second = both
     return {
         **{"metric": plan.study.headline, "column": str(without), "group": str(number + 1)},

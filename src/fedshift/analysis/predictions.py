@@ -19,8 +19,7 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
-from ..tasks._histograms import PLACES, THRESHOLDS
-from ..tasks.segmentation import Segmentation
+from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation
 
 if TYPE_CHECKING:
     from .estimates import Group
@@ -152,8 +151,8 @@ class Predictions:
     def histograms(self, run: Run, inference: str, split: str = "test") -> list[Part]:
         """Return the predictions of masks by site, a row an image, with histograms in the place of numbers.
 
-        They are those of `tasks._histograms`, (n, structures, 2, thresholds). Raises Missing also for a file without
-        them, and UserError as `read`.
+        They are those of `tasks.segmentation.histograms`, (n, structures, 2, thresholds). Raises Missing also for a
+        file without them, and UserError as `read`.
         """
         self._kept(run, inference, split)
         path, task = self._path(run), self.plan.study.task

@@ -16,13 +16,11 @@ from ..core.units import FLOAT_BYTES, MIB
 from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
-from .cells import MEAN, UNION, Cell
-from .conditions import several
-from .numbers import IDS, LEVELS
+from .conditions import MEAN, UNION, Cell, several
 from .predictions import Missing
 from .published_words import OVER, SENT, Target, Words
 from .study_results import StudyResults
-from .values import DASH, Table, inner, number
+from .values import DASH, IDS, LEVELS, Table, inner, number
 
 COLUMNS = [
     *IDS,

@@ -1,13 +1,25 @@
-"""Scores of predictions, scores.csv; their reading; and the scores that a model without any knowledge reaches."""
+"""Scores of predictions: scores.csv and its reading, scores over folds and from sums, and what a guess reaches.
+
+**Folds.** The unit is a seed: the trainings of all folds with one seed are one training of the whole. At an internal
+site each patient is tested by the one model that was not trained on them, and the score is that of all patients
+together. At an external site the models of all folds test every patient, and the score is the mean over them. Seeds
+that some fold lacks are left out.
+
+**Sums.** Real sites may send sums over groups of patients in the place of rows of single images. A group is to an
+interval what a patient is elsewhere. So the interval takes nothing for granted but that groups were drawn at random;
+there are fewer of them than patients, and it is wider.
+"""
 
 from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,21 +27,25 @@ import pandas as pd
 from ..core import registry
 from ..core.console import say
 from ..core.errors import UserError
-from ..io.guards import require_object
+from ..io import checksums, identity, tables
+from ..io.guards import require_columns, require_object
 from ..io.paths import Paths
 from ..io.result_tables import TEXT
-from ..io.tables import restored, write_table
 from ..io.text import read_json, readable, write_json
 from ..metrics import Metric
 from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run
-from . import predictions
-from .conditions import CONDITION, conditions
-from .predictions import INFERENCE, SITE, TYPES, Predictions, Samples
+from . import estimates, predictions
+from .conditions import CONDITION, Condition, conditions
+from .estimates import Estimate
+from .predictions import INFERENCE, SITE, TYPES, Clusters, Part, Predictions, Samples
+from .values import LEVELS, Value, between, inner, number
 
 PLACE = ["condition_id", "role", "site", "metric"]
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
+OF_SUMS = dict.fromkeys(("inference", "site", "group", "patients", "label", "predicted", "images"), "anything")
+"""The columns of sums that a site sent."""
 
 
 def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
@@ -47,7 +63,7 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
         problem = f"no predictions of any run (the first: run {first['run']}, {first['inference']}: {first['why']})"
         raise UserError(f"study {plan.name}", problem, f"train and predict first: {calls.snakemake(plan, paths)}")
     write_json(out.with_name("missing.json"), lost)
-    write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
+    tables.write_table(out, pd.DataFrame(rows, columns=COLUMNS).astype(TYPES))
     return out
 
 
@@ -58,8 +74,8 @@ def is_outdated(plan: Plan, paths: Paths) -> bool:
         return True
     listed = {item["run"] for item in missing(plan, paths)}
     scored = files.scores.stat().st_mtime
-    tables = {run: paths.predictions(run, job) for run, job in plan.prediction_jobs.items()}
-    return any(table.stat().st_mtime > scored if table.exists() else run not in listed for run, table in tables.items())
+    files_of = {run: paths.predictions(run, job) for run, job in plan.prediction_jobs.items()}
+    return any(file.stat().st_mtime > scored if file.exists() else run not in listed for run, file in files_of.items())
 
 
 def metrics(plan: Plan) -> list[Metric]:
@@ -113,7 +129,7 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
     others = [c for c, kind in table.dtypes.items() if kind.kind not in "iufb" and c not in text]
     if words := [c for c in others if table[c].notna().any()]:
         raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
-    return restored(table)
+    return tables.restored(table)
 
 
 def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
@@ -172,3 +188,168 @@ def _blind_by_site(
         for metric in metrics(predicted.plan):
             if not np.isnan(chance := metric.chance(shares)):
                 yield (role, site, metric.name), chance, metric.value(label.to_numpy(), given)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What the trainings of all folds with one seed predict at a site, one part for each fold."""
+
+    condition: Condition
+    inference: str
+    seed: int
+    parts: tuple[Part, ...]
+
+    @property
+    def level(self) -> tuple[str, str, str, str]:
+        """The ids of condition and inference with role and site, in the order of LEVELS."""
+        first = self.parts[0]
+        return self.condition.id, first.role, first.site, self.inference
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that are tested, each once: at an internal site, each fold has other patients."""
+        counts = [len(part.label) for part in self.parts]
+        return sum(counts) if self.parts[0].role == "internal" else counts[0]
+
+
+def value(metric: Metric, parts: Sequence[Part]) -> float:
+    """Return the score at a site over the folds: of all samples at home, and else the mean of the folds."""
+    if parts[0].role == "internal":
+        return joined(metric, parts)[0]
+    return float(np.mean([metric.value(part.label, part.probability) for part in parts]))
+
+
+def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int | None = None) -> Estimate:
+    """Return the score at a site over the folds, with the influence of each patient; a single part is one training."""
+    group = people.group(parts[0].site)
+    patients = [people.of(part.samples, part.site) for part in parts]
+    if len(parts) > 1 and parts[0].role == "internal":
+        whole, influence = joined(metric, parts)
+        return estimates.single(whole, influence, np.concatenate(patients), group, seed, metric.scale)
+    return estimates.over_folds(
+        [
+            estimates.of_metric(metric, part.label, part.probability, patient, group, seed)
+            for part, patient in zip(parts, patients, strict=True)
+        ]
+    )
+
+
+def joined(metric: Metric, parts: Sequence[Part]) -> tuple[float, np.ndarray | None]:
+    """Return a score over folds with other samples each, and the influence of each sample on it (see `over_folds`)."""
+    label = np.concatenate([part.label for part in parts])
+    probability = np.concatenate([part.probability for part in parts])
+    fold = np.repeat(np.arange(len(parts)), [len(part.label) for part in parts])
+    return metric.over_folds(label, probability, fold)
+
+
+def wholes(conditions: Iterable[Condition], predicted: Predictions) -> Iterator[Whole]:
+    """Yield what all folds of a condition predict at a site, for each seed and inference that all of them have.
+
+    A condition without folds has one part for each seed.
+    """
+    for condition in conditions:
+        by_seed: dict[int, list[str]] = defaultdict(list)
+        for name, run in condition.runs.items():
+            by_seed[run.seed].append(name)
+        folds = max(map(len, by_seed.values()))
+        for inference in condition.inferences:
+            for seed, names in by_seed.items():
+                runs = [condition.runs[name] for name in names]
+                parts = [parts for _, parts in predicted.by_site(runs, inference)]
+                if len(parts) == folds:
+                    # Each fold has the same sites, in the same order.
+                    yield from (Whole(condition, inference, seed, tuple(site)) for site in zip(*parts, strict=True))
+
+
+def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicted: Predictions) -> pd.DataFrame:
+    """Return rows of scores.csv in which the rows of all folds with one seed are one row, in the place of the first.
+
+    `scores` has the columns LEVELS, seed, value and n. Without folds it is returned as it is.
+    """
+    in_folds = {id_: condition for id_, condition in conditions.items() if condition.folded}
+    folded = scores["condition_id"].isin([*in_folds])
+    if not folded.any():
+        return scores
+    found = {
+        (*whole.level, metric.name, whole.seed): (value(metric, whole.parts), whole.samples)
+        for whole in wholes(in_folds.values(), predicted)
+        for metric in metrics(predicted.plan)
+    }
+    rows = scores[folded].drop_duplicates([*LEVELS, "seed"])
+    keys = [*rows[[*LEVELS, "seed"]].itertuples(index=False, name=None)]
+    kept = [key in found for key in keys]
+    values = [found[key] for key in keys if key in found]
+    rows = rows[kept].assign(value=[value for value, _ in values], n=[n for _, n in values])
+    return pd.concat([scores[~folded], rows]).sort_index().reset_index(drop=True)
+
+
+class Level(NamedTuple):
+    """The scores of a condition and an inference at a site, from sums.
+
+    Attributes
+    ----------
+    condition : runs that differ in their seed only
+    inference : the id of the inference
+    site : name of the site
+    images, patients, groups : numbers of test images, of their patients, and of the groups of these
+    values : the scores, by metric, with intervals over groups and trainings
+    """
+
+    condition: Condition
+    inference: str
+    site: str
+    images: int
+    patients: int
+    groups: int
+    values: dict[Metric, Value]
+
+    @property
+    def line(self) -> str:
+        """The scores as a line of text."""
+        told = (f"{inner(m)} {number(value.mean, m)} ({between(value, m)})" for m, value in self.values.items())
+        return f"{self.site}, {self.condition.title}, {self.inference}: {', '.join(told)}"
+
+
+def levels(plan: Plan, paths: Paths) -> Iterator[Level]:
+    """Yield what sums give of each condition, site and inference; nothing where no site sent any.
+
+    Raises UserError for a file of sums that cannot be read, was changed, or is another run's.
+    """
+    decided = [m for m in metrics(plan) if m.decides] or [registry.build("metric", "accuracy")]
+    for condition in conditions(plan).values():
+        sums = pd.concat([_sums(paths, run) for run in condition.runs.values()], ignore_index=True)
+        for (inference, site), rows in sums.groupby(["inference", "site"], sort=False):
+            one = rows[rows["seed"] == rows["seed"].iloc[0]]
+            members = one.drop_duplicates("group")["patients"]
+            values = {metric: _from_sums(metric, rows, len(condition.run.data.dataset.classes)) for metric in decided}
+            counts = int(one["images"].sum()), int(members.sum()), len(members)
+            yield Level(condition, str(inference), str(site), *counts, values)
+
+
+def _sums(paths: Paths, run: Run) -> pd.DataFrame:
+    """Return the sums of a run, with its seed; no row where no site sent any."""
+    path = paths.run_files(run.id).sums
+    if not path.exists():
+        return pd.DataFrame(columns=[*OF_SUMS, "seed"])
+    checksums.require([path])
+    identity.require(path, run=run.id)
+    table = tables.read_table(path)
+    require_columns(path, table, OF_SUMS)
+    return table.assign(seed=run.seed)
+
+
+def _from_sums(metric: Metric, sums: pd.DataFrame, classes: int) -> Value:
+    """Return a score at a site with its interval over groups of patients, and over trainings if there are several."""
+    found = []
+    for seed in sums["seed"].unique().tolist():
+        rows = sums[sums["seed"] == seed]
+        # a line for each image again, of its class and the one it was taken for: all that such a metric reads
+        label, predicted, group = np.repeat(rows[["label", "predicted", "group"]].to_numpy(int), rows["images"], 0).T
+        one = estimates.of_metric(metric, label, np.eye(classes)[predicted], group, ("", ""), seed)
+        if not math.isnan(one.mean):
+            found.append(one)
+    if not found:
+        return Value()
+    whole = estimates.over_trainings(found)
+    ends = whole.bounded(metric.ends)
+    return Value(whole.mean, whole.std, len(whole.values), ends.low, ends.high)

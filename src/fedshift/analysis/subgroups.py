@@ -15,13 +15,13 @@ from ..core.errors import UserError
 from ..datasets import SAMPLE_COLUMNS
 from ..metrics import Metric
 from ..study.plan import Plan
-from . import estimates, folds, predictions
+from . import estimates, predictions, score
 from .conditions import CONDITION, Condition
 from .effects import Estimates
 from .estimates import Estimate
-from .folds import Whole
-from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, clusters
+from .score import Whole
+from .values import IDS, Names, Numbers, Row, row
 
 MOST = 12
 """Groups of a column: the largest ones. A column such as the age in years has too many for a table."""
@@ -130,11 +130,11 @@ class Without:
         condition = self.study.names.conditions[id_]
         people = self.study.clusters[condition.run.data.id]
         trainings: dict[Place, list[Estimate]] = defaultdict(list)
-        for whole in sorted(folds.wholes([condition], self.study.predicted), key=lambda whole: whole.seed):
+        for whole in sorted(score.wholes([condition], self.study.predicted), key=lambda whole: whole.seed):
             _, role, site, inference = whole.level
             parts = self._fewer(whole, people)
             trainings[role, site, inference].append(
-                folds.estimate(self.study.metrics[metric], parts, people, whole.seed)
+                score.estimate(self.study.metrics[metric], parts, people, whole.seed)
             )
         return {place: estimates.over_trainings(parts) for place, parts in trainings.items()}
 

@@ -14,10 +14,9 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from ..study.published import RECORDED, Side, Trend
-from .cells import UNION, Cell
-from .pairs import Pair, pairs
+from .conditions import UNION, Cell
 from .published_values import Measure, Values, finite, incomparable
-from .published_words import Words
+from .published_words import Pair, Words, pairs
 from .values import NAN, listed
 
 if TYPE_CHECKING:

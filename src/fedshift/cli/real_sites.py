@@ -63,10 +63,10 @@ def serve(args: argparse.Namespace) -> None:
         missing = superlink.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
     for run in plan.runs:
         say(f"trained {run}")
-    from ..analysis import summed
+    from ..analysis import score as scores
 
     kept = set()
-    for level in summed.levels(plan, Paths()):
+    for level in scores.levels(plan, Paths()):
         say(level.line)
         kept.add(level.site)
     if missing or kept >= {*agreed.sites(plan)}:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, get_args
 
 from .. import study
-from ..analysis.pairs import require
+from ..analysis.published_words import require
 from ..core import registry
 from ..core.console import announce, say
 from ..core.errors import UserError

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..algorithms import Collaboration
-from ..analysis import contrasts
+from ..analysis import verdict as conclusions
 from ..analysis.conditions import ALL, Condition
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
@@ -70,7 +70,7 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
     It is the first of the primary comparison that a study declares, or else the first federated condition of the study.
     No result plays a part, not even validation images at home: trainings that were lucky there are lucky outside, too.
     """
-    if declared := contrasts.declared(findings):
+    if declared := conclusions.declared(findings):
         first = next(one for one in conditions if one in declared[0].first.members)
         return first, "named first by the declared comparison, of {} conditions"
     federated = (one for one in conditions if type(one.run.algorithm.collaboration) is Collaboration)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..analysis import comparisons, multiple, subgroups
+from ..analysis import comparisons, subgroups
 from ..analysis.collapse import SHARE, SHARE_OF_TWO
 from ..analysis.comparisons import Entry
 from ..analysis.conditions import Condition
@@ -366,7 +366,7 @@ def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> li
             f"known: they do not say how a third {other} would do."
         ]
     beyond, worst = {True: ("below", "lowest"), False: ("above", "highest")}[metric.higher_is_better]
-    chance = 100 * multiple.below_the_worst(count)
+    chance = 100 * comparisons.below_the_worst(count)
     return [
         f"If the next {other} is drawn like these {count}, its {inner(metric)} is {beyond} the {worst} of them with a "
         f"probability of 1 in {count + 1} ({chance:.0f} %)."
@@ -416,7 +416,7 @@ def _range_table(findings: Findings, values: dict[Entry, dict[str, Value]], noun
 def _predicted(findings: Findings, values: dict[str, Value]) -> str:
     metric = findings.headline
     estimates, se = (np.array([getattr(value, name) for value in values.values()]) for name in ("mean", "se"))
-    low, high = multiple.predicted(estimates, se, metric.percent or metric.logit)
+    low, high = comparisons.predicted(estimates, se, metric.percent or metric.logit)
     return DASH if math.isnan(low) else f"{number(low, metric)} to {number(high, metric)}"
 
 

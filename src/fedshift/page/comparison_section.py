@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..analysis import comparisons, contrasts
-from ..analysis.contrasts import TOO_FEW, Contrast, Outcome, Standing
+from ..analysis import comparisons
+from ..analysis import verdict as conclusions
 from ..analysis.findings import Findings
 from ..analysis.values import DASH, NAN, Table, between, inner, listed, spread
+from ..analysis.verdict import TOO_FEW, Contrast, Outcome, Standing
 from .html import Block, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
@@ -42,10 +43,10 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
     The primary comparison that a study declares comes first, then the best condition of each group with what the others
     differ from it by.
     """
-    primary = [f"Primary comparison: {pair(findings, contrast, unit)}" for contrast in contrasts.declared(findings)]
+    primary = [f"Primary comparison: {pair(findings, contrast, unit)}" for contrast in conclusions.declared(findings)]
     if primary and len(findings.conditions) == 2:
         return joined(*primary)
-    return joined(*primary, *(_standing(findings, group, unit) for group in contrasts.standings(findings)[:NAMED]))
+    return joined(*primary, *(_standing(findings, group, unit) for group in conclusions.standings(findings)[:NAMED]))
 
 
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:
@@ -142,8 +143,8 @@ def table(findings: Findings, unit: str = "patients") -> Table:
 
     It has no rows where no two conditions are tested at the same sites.
     """
-    standings = contrasts.standings(findings)
-    primary = contrasts.declared(findings)
+    standings = conclusions.standings(findings)
+    primary = conclusions.declared(findings)
     metric = findings.headline
     role = comparisons.role(findings.conditions)
     rows = list[tuple[str, ...]]()
@@ -218,7 +219,7 @@ def by_site(findings: Findings, unit: str = "patients") -> Table:
     """Return the differences from the best at each site, without p: they are exploratory."""
     rows = []
     metric = findings.headline
-    standings = contrasts.standings(findings)
+    standings = conclusions.standings(findings)
     for contrast in (contrast for standing in standings for contrast in standing.others):
         for site, value in contrast.sites.items():
             # contrasts are the best minus the other; the table says how far the other is from the best

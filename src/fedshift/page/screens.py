@@ -8,13 +8,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..analysis import comparisons, contrasts
+from ..analysis import comparisons
+from ..analysis import verdict as conclusions
 from ..analysis.conditions import Condition
-from ..analysis.contrasts import TOO_FEW, Outcome, Rank, ranks
 from ..analysis.controls import Controls
 from ..analysis.findings import Findings
 from ..analysis.values import Value, listed, number
-from ..analysis.verdict import FEWEST_SITES, Reason, Verdict, Word
+from ..analysis.verdict import FEWEST_SITES, TOO_FEW, Outcome, Rank, Reason, Verdict, Word, ranks
 from ..core.spelling import plural
 from ..figures._canvas import COLOURS, legend, legend_height, short
 from . import comparison_section
@@ -173,7 +173,7 @@ class Methods:
     @functools.cached_property
     def screen(self) -> Screen:
         """The primary comparison or, where none is declared, whether one condition is the best."""
-        if declared := contrasts.declared(self.findings):
+        if declared := conclusions.declared(self.findings):
             told = [
                 (self._word(one.outcome), comparison_section.pair(self.findings, one, self.nouns.units))
                 for one in declared
@@ -200,7 +200,7 @@ class Methods:
         shown = level(first.level.mean, self.findings.headline)
         lead = f"the best mean is that of {self._title(first)} ({shown}{control})"
         lead = f"Setting {self._setting(group)}: {lead}" if len(self.groups) > 1 else capital(lead)
-        found = contrasts.contrast(self.findings, first.entry, second.entry, self.role)
+        found = conclusions.contrast(self.findings, first.entry, second.entry, self.role)
         if alike == [first]:
             return "One is best", f"{lead}, surely better than the others."
         if found is not None and found.outcome in TOO_FEW:
@@ -391,7 +391,7 @@ class Hospitals:
     @property
     def asked(self) -> list[Claim]:
         """The declared comparisons, with what is concluded of them."""
-        declared = contrasts.declared(self.findings)
+        declared = conclusions.declared(self.findings)
         return [
             Claim("primary", comparison_section.pair(self.findings, one, self.report.nouns.units)) for one in declared
         ]

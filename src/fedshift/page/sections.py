@@ -14,9 +14,8 @@ from ..analysis.conditions import Condition
 from ..analysis.estimates import FEWEST
 from ..analysis.findings import Findings
 from ..analysis.published_values import Claim as Trend
-from ..analysis.score import metrics
+from ..analysis.score import Level, metrics
 from ..analysis.study_results import StudyResults
-from ..analysis.summed import Level
 from ..analysis.values import inner, listed, spread
 from ..core import registry
 from ..core.spelling import plural

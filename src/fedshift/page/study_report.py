@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ..analysis.conditions import Condition
 from ..analysis.published_values import Reproduction
+from ..analysis.score import Level, levels
 from ..analysis.study_results import StudyResults
-from ..analysis.summed import Level, levels
 from ..core import registry
 from ..figures import Figure
 from ..io.text import readable

@@ -14,19 +14,32 @@ from typing import Any
 
 import pandas as pd
 
-from ..analysis import cells, effects, published_values, score
+from ..analysis import conditions, effects, published_values, score
 from ..analysis.comparisons import Entry, entry
 from ..analysis.conditions import CONDITION, Condition
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
-from ..analysis.numbers import IDS, LEVELS, Names, Numbers, Row
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.published_values import Values
 from ..analysis.published_words import Words
 from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
-from ..analysis.values import DASH, Table, Value, between, listed, number, save, spread
+from ..analysis.values import (
+    DASH,
+    IDS,
+    LEVELS,
+    Names,
+    Numbers,
+    Row,
+    Table,
+    Value,
+    between,
+    listed,
+    number,
+    save,
+    spread,
+)
 from ..core.spelling import plural
 from ..io.paths import StudyFiles
 from ..io.result_tables import SUMMARISED, ResultTable
@@ -114,7 +127,7 @@ class Inputs:
         """The pairs of the primary comparison that the study declares, each once."""
         pairs = [
             [entry(self.names, side.condition.id, side.inference) for side in pair]
-            for pair in cells.primary_pairs(self.names.plan)
+            for pair in conditions.primary_pairs(self.names.plan)
         ]
         return list(dict.fromkeys((first, second) for first, second in pairs))
 
