@@ -21,7 +21,7 @@ from fedshift.analysis.estimates import (
     minus,
     one_sided_p,
     single,
-    wilson_interval,
+    wilson,
 )
 from fedshift.core.rng import stream
 from fedshift.metrics import placements
@@ -224,7 +224,7 @@ def test_where_trainings_and_patients_all_agree_nothing_is_certain() -> None:
     """A number that is no score has no interval; a mean of numbers from 0 to 1 has that of 6 samples."""
     assert np.isnan(of_table(np.full((3, 6), 0.9)).interval()).all()
     alike = [average(np.full(6, 0.9), np.arange(6), seed=seed, scale="unit") for seed in range(3)]
-    low, high = wilson_interval(0.9, 0.09 / (0.5 / 36))
+    low, high = wilson(0.9, 0.09 / (0.5 / 36))
     stretched = student.ppf(0.975, 5) / 1.959964
     wanted = 0.9 - stretched * (0.9 - low), 0.9 + stretched * (high - 0.9)
     assert estimates.over_trainings(alike[:1]).interval() == pytest.approx(wanted, abs=1e-6)
@@ -357,7 +357,7 @@ def test_a_share_of_several_samples_a_patient_counts_those_that_vary_as_much() -
     x = np.array(right) / 4
     mean, variance = x.mean(), x.var(ddof=1) / 30
     assert variance > 0.5 / 30**2
-    low, high = wilson_interval(mean, mean * (1 - mean) / variance)
+    low, high = wilson(mean, mean * (1 - mean) / variance)
     stretched = student.ppf(0.975, 29) / 1.959963985
     wanted = (mean - stretched * (mean - low), mean + stretched * (high - mean))
     assert shares(right, 4).interval() == pytest.approx(wanted, abs=1e-6)

@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 from ..metrics import midranks
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
-from .estimates import Bounds, Estimate, Group, wilson_interval
+from .estimates import Bounds, Estimate, Group, wilson
 from .predictions import INFERENCE, Predictions, Samples, clusters
 from .values import IDS, Names, Numbers, Row, row
 
@@ -43,16 +43,10 @@ _STEPS = 100
 
 
 class Fit(NamedTuple):
-    """A logistic regression.
+    """A logistic regression with its k `coefficients`.
 
-    Attributes
-    ----------
-    coefficients : np.ndarray
-        (k,)
-    covariance : np.ndarray
-        (k, k), the inverse of the information: for independent samples and a true model.
-    influence : np.ndarray
-        (n, k), the influence of each sample on the coefficients.
+    `covariance` (k, k) is the inverse of the information: for independent samples and a true model. `influence` (n, k)
+    is that of each sample on the coefficients.
     """
 
     coefficients: np.ndarray
@@ -175,10 +169,9 @@ def calibration_error(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
 
 
 def error_perfect(p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the calibration error to be expected of a perfect model: sqrt(2 / pi) sum sqrt(w v / n).
+    """Return the calibration error to be expected of a perfect model: the larger, the fewer samples.
 
-    w is the share of a bin, and v its mean p (1 - p); samples are independent. Even a perfect model has an error, the
-    larger the fewer samples.
+    It is sqrt(2 / pi) sum sqrt(w v / n), with the share w of a bin and its mean v of p (1 - p), of independent samples.
     """
     return float(np.sqrt(2 / np.pi * np.bincount(bins, p * (1 - p))).sum() / len(p))
 
@@ -218,9 +211,9 @@ class Point(NamedTuple):
         if self.patients < 2:
             return estimates.NO_INTERVAL
         if self.patients == self.n:
-            return wilson_interval(share, self.n)
+            return wilson(share, self.n)
         worth = share * (1 - share) / variance if variance > 0 else float(self.patients)
-        return wilson_interval(share, min(self.n, worth))
+        return wilson(share, min(self.n, worth))
 
 
 def curve(y: np.ndarray, p: np.ndarray, people: People, bins: np.ndarray) -> dict[int, Point]:
@@ -274,12 +267,11 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return calibration.csv: a row for each condition, inference, site and quantity.
 
-    `of` names the class whose probability it is. Quantities are those of NUMBERS; at external sites also `point`, the
-    points of the curve (`p` is the mean probability and `mean` the observed share of a `bin`), and `histogram_0` and
-    `histogram_1`, the samples of either outcome by probability. `mean` and `std` are over trainings; for
-    `observed_expected` their mean is geometric. Intervals are over patients and trainings; those of points are over
-    patients. The site `*` is the mean over internal sites. `p_reversed` is the one-sided p that a
-    slope is 0 or more. NaN stands for what cannot be estimated.
+    Quantities are NUMBERS; at external sites also `point`, with the mean probability `p` and the observed share `mean`
+    of a `bin`, and HISTOGRAMS, the samples of either outcome by probability. `of` names the class whose probability it
+    is. `mean` and `std` are over trainings, that of `observed_expected` geometric; intervals are over patients and
+    trainings, those of points over patients. The site `*` is the mean over internal sites. `p_reversed` is the
+    one-sided p that a slope is 0 or more. NaN stands for what cannot be estimated.
     """
     classes = names.plan.study.dataset.classes
     found = numbers.view(*NUMBERS, "point", *HISTOGRAMS)

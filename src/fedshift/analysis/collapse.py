@@ -71,12 +71,11 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
 def table(names: Names, predicted: Predictions) -> pd.DataFrame:
     """Return collapse.csv: a row for each run, site and inference but the baseline, from predictions alone.
 
-    `spread` is the entropy of the mean prediction and `entropy` the mean entropy, both as shares of ln K;
-    `spread_source` is the spread of the baseline's predictions; `top_share` is the share of the most predicted class,
-    and `agreement` that of images with the baseline's class. `first_batch` is the batch at which the last 20 had more
-    than 95 % of one class. `collapsed` is 1 or 0 (see `collapsed`). COUNTS are what the inference counted: images that
-    it saw, kept and augmented, its steps and resets, and the floats that it asked of each internal site. Cells are
-    empty where something is not known.
+    `spread` (of the baseline: `spread_source`) is the entropy of the mean prediction and `entropy` the mean entropy, as
+    shares of ln K; `top_share` is the share of the most predicted class, and `agreement` that of images with the
+    baseline's class. For `first_batch` and `collapsed` see there. COUNTS are what the inference counted: images that it
+    saw, kept and augmented, its steps and resets, and the floats that it asked of each internal site. What is not known
+    is empty.
     """
     rows = []
     for condition in names.conditions.values() if names.plan.study.task.has_probabilities else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -44,8 +44,7 @@ class EqualRounds:
 
     Attributes
     ----------
-    rounds : number of these rounds
-    clients : number of clients that take part in one of them
+    rounds, clients : numbers of these rounds, and of clients that take part in one of them
     parameters, statistics : floats of the model that travel; all other floats are the algorithm's own
     down, up : floats that one client receives and sends in a round, the model's included
     messages : messages of a round in one direction
@@ -66,29 +65,25 @@ class EqualRounds:
         """Floats that one client receives and sends in a round in addition to the model."""
         return self.down + self.up - 2 * (self.parameters + self.statistics)
 
-    def floats(self, *, broadcast: bool, statistics: bool = True) -> int:
-        """Return the floats of a round, all clients together. With `broadcast`, what the server sends counts once."""
-        return self._of_all(0 if statistics else self.statistics, broadcast)
+    def floats(self, *, broadcast: bool, without: int = 0) -> int:
+        """Return the floats of a round, all clients together, `without` some of each client and direction.
+
+        With `broadcast`, what the server sends counts once.
+        """
+        sent = 1 if broadcast and not self.unicast else self.clients
+        return (self.down - without) * sent + (self.up - without) * self.clients
 
     def extra_floats(self, *, broadcast: bool) -> int:
         """Return the floats of a round in addition to the model, all clients together."""
-        return self._of_all(self.parameters + self.statistics, broadcast)
-
-    def _of_all(self, left_out: int, broadcast: bool) -> int:
-        """Return the floats of all clients, without `left_out` of them for each client and direction."""
-        sent = 1 if broadcast and not self.unicast else self.clients
-        return (self.down - left_out) * sent + (self.up - left_out) * self.clients
+        return self.floats(broadcast=broadcast, without=self.parameters + self.statistics)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of all rounds of a run.
+    """The traffic of all rounds of a run, in `phases` of equal rounds.
 
-    Attributes
-    ----------
-    phases : rounds with equal traffic
-    once : floats that clients send in the first round they take part in, and in no later one, all clients together
-    beforehand : what clients exchange before the first round
+    `once` are the floats that clients send in the first round they take part in, and in no later one, all clients
+    together. `beforehand` is what they exchange before the first round.
     """
 
     phases: tuple[EqualRounds, ...]
@@ -107,23 +102,25 @@ class Forecast:
 
     def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
         """Return the bytes of all rounds, all clients together; `broadcast` as in `EqualRounds.floats`."""
-        floats = sum(p.rounds * p.floats(broadcast=broadcast, statistics=statistics) for p in self.phases)
-        return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
+        return self._bytes(broadcast, [0 if statistics else phase.statistics for phase in self.phases])
 
     def extra_bytes(self, *, broadcast: bool) -> int:
         """Return the bytes of all rounds in addition to the model; `broadcast` as in `EqualRounds.floats`."""
-        floats = sum(p.rounds * p.extra_floats(broadcast=broadcast) for p in self.phases)
+        return self._bytes(broadcast, [phase.parameters + phase.statistics for phase in self.phases])
+
+    def _bytes(self, broadcast: bool, without: list[int]) -> int:
+        each = zip(self.phases, without, strict=True)
+        floats = sum(phase.rounds * phase.floats(broadcast=broadcast, without=n) for phase, n in each)
         return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
 
 
 def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
     """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
 
-    The first round is measured, and a later one of each kind: with a joint first step, with frozen statistics, with
-    both or neither. What a client sends more in the first round is counted once for each client that is ever drawn.
-    Where it sends less there, or the server more or less, the first round is its own phase.
-    `images` are the numbers of training images of the internal sites; where they are not known, each has as many as an
-    add-on may want.
+    The first round is measured, and a later one of each kind: with a joint first step, frozen statistics, both or
+    neither. What a client sends more in the first round counts once for each client that is ever drawn. Where it sends
+    less there, or the server more or less, the first round is its own phase. `images` are the training images of
+    internal sites; where they are not known, each has as many as an add-on may want.
     """
     training = run.training
     algorithm = run.algorithm
@@ -194,7 +191,7 @@ def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, 
 
 
 class _Black:
-    """So many black images of class 0, which exist only by the batch: an offer has the size of a real one."""
+    """A lazy data set of black images of class 0, to measure the size of offers."""
 
     def __init__(self, n: int, shape: tuple[int, ...]) -> None:
         self.n = n
@@ -220,16 +217,13 @@ def _clients_ever_drawn(run: Run, sites: int) -> int:
     return len(ever)
 
 
-Shape = tuple[int, ...]
-
-
 class SampleCounts:
     """Counts of images in a project folder. Each file is read once."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
 
-    def shape(self, run: Run) -> Shape:
+    def shape(self, run: Run) -> tuple[int, ...]:
         """Return the shape of the network's input: (channels, height, width) or (features,); () where unknown."""
         return shape_after(run.transforms, run.data.dataset.shape or self._shape(run.data.id))
 
@@ -249,7 +243,7 @@ class SampleCounts:
         return Counter(zip(table["site"], table["split"], strict=True))
 
     @functools.cache  # noqa: B019 - lives as long as the tables are made
-    def _shape(self, data: str) -> Shape:
+    def _shape(self, data: str) -> tuple[int, ...]:
         """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
         try:
             *space, channels = np.load(self.paths.data_files(data).images, mmap_mode="r").shape[1:]
@@ -309,7 +303,8 @@ def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, floa
     sent = traffic.bytes(broadcast=True, statistics=statistics)
     if not sent:
         return
-    yield "exchanged_MB_per_iteration", FLOAT_BYTES * first.floats(broadcast=True, statistics=statistics) / MIB
+    without = 0 if statistics else first.statistics
+    yield "exchanged_MB_per_iteration", FLOAT_BYTES * first.floats(broadcast=True, without=without) / MIB
     yield "extra_rounds_percent", 100 * (1 - traffic.rounds / traffic.messages)
     total, share = (
         _from_rounded(traffic) if statistics else (sent / GIB, 100 * traffic.extra_bytes(broadcast=True) / sent)
@@ -331,18 +326,6 @@ def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
     return _Entry(title, run, forecast(run, shape, classes, images), whole)
 
 
-def _rows(entries: list[_Entry], cells: Callable[[_Entry, EqualRounds], Iterator[str]]) -> Iterator[tuple[str, ...]]:
-    for entry in entries:
-        first = 1
-        for phase in entry.traffic.phases:
-            last = first + phase.rounds - 1
-            numbers = f"{first}-{last}" if last > first else str(first)
-            if phase.rounds == entry.traffic.rounds:
-                numbers = "all"
-            yield entry.title, numbers, *cells(entry, phase)
-            first = last + 1
-
-
 def _round(entries: list[_Entry]) -> Table:
     """Return the table of one round: a row for each condition and kind of round."""
     plain = [e for e in entries if e.run.algorithm.name == "fedavg" and e.traffic.phases[0].down]
@@ -361,14 +344,23 @@ def _round(entries: list[_Entry]) -> Table:
             yield f"{100 * (broadcast / base - 1):+.2f}".replace("-0.00", "+0.00") if base else DASH
 
     over = (*(f"% over {e.title}" for e in plain), *(["% over all layers"] if resting else []))
-    rows = [*_before(entries, len(over)), *_rows(entries, cells)]
+    rows = [*_before(entries, len(over))]
+    before = len(rows)
+    for entry in entries:
+        first = 1
+        for phase in entry.traffic.phases:
+            last = first + phase.rounds - 1
+            numbers = f"{first}-{last}" if last > first else str(first)
+            everything = phase.rounds == entry.traffic.rounds
+            rows.append((entry.title, "all" if everything else numbers, *cells(entry, phase)))
+            first = last + 1
     header = ("Condition", "Rounds", "Clients", "Floats down", "Floats up", "Messages", "MB, broadcast", "MB, unicast")
     caption = (
         "One round. Floats are those of one client. Messages are those in one direction that clients wait for. "
         "MB is 2^20 bytes of 4-byte floats, of all clients together; what the server sends counts once (broadcast) or "
         "for each client (unicast)"
     )
-    if len(rows) > sum(len(entry.traffic.phases) for entry in entries):
+    if before:
         caption += ". What clients exchange once has its own row: before round 1, a mean over clients"
     return Table(caption, (*header, *over), tuple(rows), 2)
 

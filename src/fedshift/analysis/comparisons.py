@@ -311,17 +311,7 @@ def critical_difference(methods: int, sites: int) -> float:
 
 
 class Pooled(NamedTuple):
-    """The mean over sites in a random-effects model.
-
-    Attributes
-    ----------
-    mean, se : float
-        The mean and its standard error, on the scale of the estimates.
-    tau2 : float
-        The variance between sites.
-    sites : int
-        The number of sites.
-    """
+    """The mean over some `sites` in a random-effects model, its standard error, and the variance between sites."""
 
     mean: float
     se: float

@@ -47,22 +47,15 @@ class Condition:
 
     Attributes
     ----------
-    id : str
-        Derived from the settings of the runs, so that equal conditions of two studies share it. It names files.
-    family : str
-        The id of the mean over partitions: conditions of one family differ in their partition.
-    algorithm, bn, addon, held_out : str
-        The words of scores.csv. No two conditions of a study agree in all four.
-    runs : dict[str, Run]
-        The runs by their ids, one for each seed and fold.
-    inferences : tuple[str, ...]
-        Ids of the inferences that the study asks of the runs, in the order of the study.
-    level_inference : str
-        The id of the inference whose levels are reported: the baseline if it is asked for, else the first. One that
-        uses labels of the site is reported only where there is no other.
-    compared_inference : str | None
-        The id of the inference that is compared with the baseline: the first that adapts to a site, and needs no
-        labels.
+    id : derived from the settings of the runs, so that equal conditions of two studies share it. It names files.
+    family : the id of the mean over partitions: conditions of one family differ in their partition
+    algorithm, bn, addon, held_out : the words of scores.csv. No two conditions of a study agree in all four.
+    runs : the runs by their ids, one for each seed and fold
+    inferences : ids of the inferences that the study asks of the runs, in the order of the study
+    level_inference : the id of the inference whose levels are reported: the baseline if it is asked for, else the
+        first. One that uses labels of the site is reported only where there is no other.
+    compared_inference : the id of the inference that is compared with the baseline: the first that adapts to a site,
+        and needs no labels
     """
 
     id: str
@@ -173,8 +166,7 @@ def several(conditions: Iterable[Condition]) -> bool:
 def averaged(conditions: Iterable[Condition]) -> bool:
     """Return whether a mean over partitions says something: where each of them leaves out other sites.
 
-    Partitions of the same clients (iid data or not, more data or less), or that leave out nothing (more clients or
-    fewer), are compared, not averaged.
+    Partitions of the same clients, or that leave out nothing (more clients or fewer), are compared, not averaged.
     """
     all_ = list(conditions)
     clients = {one.held_out: frozenset(one.partition.internal) for one in all_}
@@ -218,11 +210,10 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
-    """Return the names of the settings by which runs differ, sorted.
+    """Return the names of the settings by which runs differ, sorted; runs that differ still differ in a returned one.
 
     A list or a number is left out if its value follows from another returned setting. Of settings that determine each
-    other, one is returned: one that every run has, the first by name. Runs that differ in any setting still differ in a
-    returned one.
+    other, one is returned: one that every run has, the first by name.
     """
     columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
     names = [key for key, values in columns.items() if len(set(values)) > 1]
@@ -340,10 +331,7 @@ class Finder:
 
 
 def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str, str]]:
-    """Return role and site wherever a condition is tested, or, if not `predicted`, where it is trained.
-
-    Of a `union`, returns each role with test images, with the site that stands for all of them.
-    """
+    """Return role and site where a condition is tested or, if not `predicted`, trained; for a `union` UNION by role."""
     if union:
         return [(role, UNION) for role in dict.fromkeys(role for role, _ in condition.sites())]
     partition = condition.partition
@@ -368,11 +356,10 @@ def _has(condition: Condition, key: str, value: Any) -> bool:
 
 
 def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
-    """Return the two sides of each comparison that the study declares as its primary one.
+    """Return the two sides of each comparison that the study declares as its primary one; none without one.
 
-    A side is a condition under an inference. Both sides have the same data and the same external sites. The list is
-    empty for a study that declares no comparison, and at mini scale where a side matches no condition. Raises UserError
-    where a side matches no condition at full scale.
+    A side is a condition under an inference. Both have the same data and the same external sites. Raises UserError
+    where a side matches no condition; at mini scale there are then no pairs.
     """
     primary = plan.study.primary
     mini = plan.scale == "mini"
@@ -383,27 +370,19 @@ def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
     sides = {}
     for name in ("condition", "against"):
         try:
-            sides[name] = _arms(finder, getattr(primary, name))
+            # Any site stands for the condition here: pairs are formed of conditions, and sites follow from them.
+            sides[name] = {cell.ids: cell for cell in finder.cells(getattr(primary, name))}
         except UserError as error:
             if mini:
                 return []
             raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
         if not sides[name] and not mini:
             raise UserError(f"{where}.{name}", "matches no condition of the study", "name settings of its runs")
-    both = itertools.product(sides["condition"], sides["against"])
+    both = itertools.product(*(side.values() for side in sides.values()))
     made = [(first, second) for first, second in both if first.ids != second.ids and _alike(first, second)]
     if not made and not mini:
         raise UserError(where, "condition and against are not tested at the same sites", "compare within a partition")
     return made
-
-
-def _arms(finder: Finder, selector: dict[str, object]) -> list[Cell]:
-    """Return the first cell of each condition and inference that a selector matches."""
-    # Any site stands for the condition here: pairs are formed of conditions, and sites follow from them.
-    first: dict[str, Cell] = {}
-    for cell in finder.cells(selector):
-        first.setdefault(cell.ids, cell)
-    return list(first.values())
 
 
 def _alike(first: Cell, second: Cell) -> bool:

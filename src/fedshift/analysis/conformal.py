@@ -1,10 +1,9 @@
-"""Conformal prediction: promised at the internal sites, by their validation patients, and measured everywhere.
+"""Conformal prediction: promised at internal sites, by their validation patients, and measured everywhere.
 
 Split conformal prediction (Vovk, Gammerman and Shafer 2005): the set of a new patient holds every class that is no
 stranger than a quantile of the validation patients. Conformal risk control (Angelopoulos and others, ICLR 2024): the
-mask of a structure holds every pixel that reaches the largest threshold at which little of the structure is missed. At
-a site that took no part the patients are not like these, and nothing is promised there. The numbers are those of
-conformal.csv.
+mask of a structure holds every pixel that reaches the largest threshold at which little of it is missed. At a site that
+took no part patients are not like these, and nothing is promised. The numbers are those of conformal.csv.
 """
 
 from __future__ import annotations
@@ -52,10 +51,9 @@ def lac(p: np.ndarray) -> np.ndarray:
 
 
 def aps(p: np.ndarray) -> np.ndarray:
-    """Return how strange each class is, (n, classes): the sum of its p and of all larger ones.
+    """Return how strange each class is, (n, classes): the sum of its p and of all larger ones; of equal ones the first.
 
-    That is the score of Romano, Sesia and Candès (NeurIPS 2020) without its random part (u = 1). Of equal
-    probabilities the first class comes first.
+    That is the score of Romano, Sesia and Candès (NeurIPS 2020) without its random part (u = 1).
     """
     order = np.argsort(-p, axis=1, kind="stable")
     scores = np.empty_like(p)
@@ -85,13 +83,9 @@ def quantile(scores: np.ndarray, alpha: float) -> float:
 def controlled(losses: np.ndarray, thresholds: np.ndarray, alpha: float) -> float:
     """Return the largest threshold at which a new patient loses alpha or less in the mean over calibrations.
 
-    That is the theorem of Angelopoulos and others (ICLR 2024): (n mean + 1) / (n + 1) is alpha or less. Where no
-    threshold is that low, it is minus infinity, whose mask is the whole image.
-
-    Parameters
-    ----------
-    losses : those of the units of calibration (n, thresholds), from 0 to 1, which do not fall with the threshold
-    thresholds : in rising order (thresholds,)
+    `losses` (n, thresholds) of the units of calibration, from 0 to 1, do not fall with `thresholds`, which rise. By the
+    theorem of Angelopoulos and others (ICLR 2024), (n mean + 1) / (n + 1) is alpha or less. Where no threshold is that
+    low, it is minus infinity, whose mask is the whole image.
     """
     kept = losses.sum(0) + 1 <= alpha * (len(losses) + 1) + TOLERANCE
     return float(thresholds[kept].max(initial=-math.inf))

@@ -34,16 +34,14 @@ Site = tuple[str, str]
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return controls.csv.
+    """Return controls.csv, over all inferences that use no labels of a site; a control that is not there has no rows.
 
     level : what the control of a partition reaches, at each site and as a mean over the sites of a role (site `*`)
     gap : its headline metric as the mean over internal sites minus the mean over external ones
     difference : the headline metric of a condition minus that of the control on the same images, mean over sites
 
-    Differences are there for all inferences that use no labels of a site. `low` and `high` are 95% intervals over
-    patients and, of differences, trainings. Where the study averages over partitions, there are means over them too:
-    with the partition `*`, and with the condition's family as condition_id. Sites at which a metric is not defined
-    count in no mean. A control that is not there has no rows.
+    `low` and `high` are 95% intervals over patients and, of differences, trainings. Where the study averages over
+    partitions, there are means over them, with the partition `*` and the condition's family as condition_id.
     """
     found = numbers.view(*QUANTITIES)
     titles = {condition.run.partition_id: condition.held_out for condition in names.conditions.values()}

@@ -35,12 +35,9 @@ class Side:
 
     Attributes
     ----------
-    name : str
-        The study or folder, as the user named it.
-    runs : dict[Run, dict[str, str] | None]
-        Settings of each run by their dotted paths, as JSON; None where they are not known.
-    scores : pandas.Series | None
-        Every score by condition, seed, site, role, inference and metric; None where there are none.
+    name : the study or folder, as the user named it
+    runs : settings of each run by their dotted paths, as JSON; None where they are not known
+    scores : every score by condition, seed, site, role, inference and metric; None where there are none
     """
 
     name: str

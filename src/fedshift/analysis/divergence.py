@@ -30,13 +30,12 @@ COLUMNS += ["n", "n_internal", "features", "a_distance", "mmd"]
 
 
 def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
-    """Write divergence.csv of a study and return its path.
+    """Write divergence.csv of a study and return its path; runs that are not trained are left out.
 
     A row compares the test images of a site with those of the internal sites together, in what the last layer of the
-    network sees: an external site under each inference without labels; and, as a yardstick, each internal site with the
-    other internal sites. Internal images are predicted as by `source`; where there are no test images at home, they are
-    those of validation. `a_distance` is the proxy A-distance (see
-    `a_distance`) and `mmd` the squared maximum mean discrepancy (see `mmd`). Runs that are not trained are left out.
+    network sees, by `a_distance` and `mmd`: an external site under each inference without labels and, as a yardstick,
+    each internal site with the others. Internal images are predicted as by `source`; without test images at home, they
+    are those of validation.
     """
     names = Names(plan)
     samples = study_results.load(plan, paths).samples
@@ -110,10 +109,9 @@ def _groups(parts: Sequence[SiteFeatures], known: Clusters) -> np.ndarray:
 def a_distance(x: np.ndarray, y: np.ndarray, of_x: np.ndarray, of_y: np.ndarray) -> float:
     """Return the proxy A-distance 2 (1 - 2 err) of features x (n, d) and y (m, d): about 0 if alike, 2 if apart.
 
-    `err` is the mean of the two error rates of a linear classifier (logistic regression on standardised features) that
-    tells x from y, by cross-validation in which no patient (`of_x`, `of_y`) is on both sides. Below 0 it did worse than
-    guessing, which chance allows. NaN where one side has a single patient. Ben-David et al., Analysis of
-    representations for domain adaptation, NIPS 2006.
+    `err` is the mean of both error rates of a logistic regression on standardised features that tells x from y, by
+    cross-validation in which no patient (`of_x`, `of_y`) is on both sides. Below 0 it did worse than guessing, which
+    chance allows. NaN where one side has a single patient. Ben-David et al., NIPS 2006.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict

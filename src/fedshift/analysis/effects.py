@@ -32,27 +32,20 @@ Where = tuple[str, str, str, str]
 """Partition, role, site and metric."""
 Level = tuple[str, str, str, str, str]
 """The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
-_PLACE = ["role", "site", "metric"]
 
 
-def undefined(conditions: Mapping[str, Condition], scores: pd.DataFrame) -> set[Where]:
-    """Return where a metric has no value in any run of a partition.
+def left_out(conditions: Mapping[str, Condition], scores: pd.DataFrame, reference: pd.DataFrame) -> set[Where]:
+    """Return where a metric counts in no mean: it has no value in any run of a partition, or means something else.
 
-    `scores` has the columns condition_id, role, site, metric and value.
+    The latter is where all test samples have one class, so that always giving it is perfect. Both tables have the
+    columns of `score.PLACE`; `scores` has a column value besides, and `reference` chance and majority.
     """
-    partition = scores["condition_id"].map({key: condition.run.partition_id for key, condition in conditions.items()})
-    counts = scores.groupby([partition, *_PLACE], sort=False)["value"].count()
-    return set(counts.index[counts == 0])
-
-
-def of_one_class(conditions: Mapping[str, Condition], reference: pd.DataFrame) -> set[Where]:
-    """Return where all test samples have one class, so that always giving it is perfect: a metric has another meaning.
-
-    `reference` has the columns condition_id, role, site, metric, chance and majority.
-    """
+    partitions = {key: condition.run.partition_id for key, condition in conditions.items()}
+    place = ["role", "site", "metric"]
+    counts = scores.groupby([scores["condition_id"].map(partitions), *place], sort=False)["value"].count()
     single = reference[(reference["majority"] == 1) & (reference["chance"] < 1)]
-    partitions = single["condition_id"].map({key: one.run.partition_id for key, one in conditions.items()})
-    return set(zip(partitions, *(single[name] for name in _PLACE), strict=True))
+    of_one_class = zip(single["condition_id"].map(partitions), *(single[name] for name in place), strict=True)
+    return set(counts.index[counts == 0]) | set(of_one_class)
 
 
 def margin(plan: Plan, metric: Metric) -> float:
@@ -88,8 +81,7 @@ class Estimates:
         self.predicted = predicted
         self.scores = scores
         self.metrics: dict[str, Metric] = {metric.name: metric for metric in score.metrics(names.plan)}
-        self.left_out = undefined(names.conditions, scores)
-        self.left_out |= of_one_class(names.conditions, score.blind(predicted, samples).reset_index())
+        self.left_out = left_out(names.conditions, scores, score.blind(predicted, samples).reset_index())
         # Data of one source, prepared in several ways, show the same patients, who count once.
         sources = {data.source: clusters(samples, id_) for id_, data in reversed(names.plan.data.items())}
         self.clusters: Mapping[str, Clusters] = {id_: sources[data.source] for id_, data in names.plan.data.items()}
@@ -241,44 +233,29 @@ class Estimates:
         """Return the mean over the sites of a role, or the value at one site; None where there is none."""
         return (self.levels if site == ALL else self.sites).get((id_, role, site, inference, metric))
 
-    def gap(self, id_: str, inference: str, metric: str) -> Estimate | None:
-        """Return the mean of the internal sites minus the mean of the external ones."""
-        return _difference(*(self.level(id_, role, inference, metric) for role in ("internal", "external")))
-
-    def loss(self, id_: str, inference: str, metric: str, site: str) -> Estimate | None:
-        """Return the mean of the internal sites minus the value of an external site."""
-        inside = self.level(id_, "internal", inference, metric)
-        return _difference(inside, self.level(id_, "external", inference, metric, site))
-
-    def gain(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
-        """Return what an inference adds to the baseline inference at a site, or to the mean of a role."""
-        baseline = plain(self.names.plan)
-        if baseline is None or inference == baseline:
-            return None
-        return _difference(*(self.level(id_, role, key, metric, site) for key in (inference, baseline)))
-
     def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
-        """Yield all levels, gaps, losses and gains, with the name of the quantity."""
+        """Yield all levels, gaps, losses and gains, with the name of the quantity (see `table`)."""
         for level, estimate in (*self.levels.items(), *self.sites.items()):
             yield level, "level", estimate
         for quantity, found in (("level_of_all", self.everywhere), ("above_guess", self.above_guess)):
             yield from ((level, quantity, estimate) for level, estimate in found.items())
-        for id_, role, site, inference, metric in self.levels:
-            gap = self.gap(id_, inference, metric)
-            if role == "internal" and gap is not None:
-                yield (id_, role, site, inference, metric), "gap", gap
-        for id_, role, site, inference, metric in self.sites:
-            counts = role == "external" and (self._partition(id_), role, site, metric) not in self.left_out
-            if counts and (loss := self.loss(id_, inference, metric, site)) is not None:
-                yield (id_, role, site, inference, metric), "loss", loss
-        for id_, role, site, inference, metric in (*self.sites, *self.levels):
-            gain = self.gain(id_, role, inference, metric, site)
-            if gain is not None:
-                yield (id_, role, site, inference, metric), "gain", gain
-
-
-def _difference(left: Estimate | None, right: Estimate | None) -> Estimate | None:
-    return None if left is None or right is None else estimates.minus(left, right)
+        for level, inside in self.levels.items():
+            id_, role, _, *measured = level
+            outside = self.level(id_, "external", *measured)
+            if role == "internal" and outside is not None:
+                yield level, "gap", estimates.minus(inside, outside)
+        for level, outside in self.sites.items():
+            id_, role, site, *measured = level
+            mean_inside = self.level(id_, "internal", *measured)
+            counts = role == "external" and (self._partition(id_), role, site, level[-1]) not in self.left_out
+            if counts and mean_inside is not None:
+                yield level, "loss", estimates.minus(mean_inside, outside)
+        baseline = plain(self.names.plan)
+        for level, adapted in (*self.sites.items(), *self.levels.items()):
+            id_, role, site, inference, metric = level
+            without = self.level(id_, role, baseline, metric, site) if baseline not in (None, inference) else None
+            if without is not None:
+                yield level, "gain", estimates.minus(adapted, without)
 
 
 def at_site(study: Estimates, level: Level) -> dict[str, Any]:
@@ -310,8 +287,9 @@ def rows(study: Estimates) -> Iterator[Row]:
         if quantity == "loss":
             sign = 1.0 if metric.higher_is_better else -1.0
             p = estimates.times(estimate, sign).p_above(margin(study.names.plan, metric))
-            beyond = _difference(study.level(level[0], "external", *level[3:]), study.sites[level])
-            if beyond is not None:
+            mean = study.level(level[0], "external", *level[3:])
+            if mean is not None:
+                beyond = estimates.minus(mean, study.sites[level])
                 yield row("worse", beyond, metric.ends, True, p=estimates.times(beyond, sign).p_above(0.0), **about)
         yield row(quantity, estimate, metric.ends, not quantity.startswith("level"), p=p, **about)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +36,7 @@ FADES = 0.1
 """Below this share of its source, a component of variance gives up its degrees of freedom bit by bit."""
 WILSON = ("share", "unit")
 """Scales of numbers whose interval is Wilson's."""
-NO_INTERVAL = (float("nan"), float("nan"))
+NO_INTERVAL = (math.nan, math.nan)
 Group = tuple[str, str]
 """Data and site whose patients are independent of those of other groups; an empty site where sites share images."""
 
@@ -62,27 +63,19 @@ class Part:
 
     Attributes
     ----------
-    influence : np.ndarray
-        The scaled influence of each patient on the value of each training (trainings, patients).
-    tested : int
-        The number of patients, each once.
-    rarer : int
-        The number of patients of the rarer class where a number is made of single classes; else that of all.
-    df : float
-        The degrees of freedom of the variance over these patients.
-    agreement : float
-        How far the samples of a patient agree: 1 where all of them are answered alike, 0 where they are independent.
-    units : float
-        So many independent samples would vary as much as the samples of these patients, given their `agreement`.
-    floor : float
-        The least variance over these patients (see `_sided`).
-    below, above : float
-        The variance towards lower and towards higher numbers, as multiples of the variance over these patients.
-    weight : float
-        The squared weight of these patients' own number in the number.
-    of_samples : float
-        The variance as if each sample were a patient, where these patients are alike in what the number is made of,
-        else 0. It counts where they are alike in the number, too.
+    influence : the scaled influence of each patient on the value of each training (trainings, patients)
+    tested : the number of patients, each once
+    rarer : the number of patients of the rarer class where a number is made of single classes; else that of all
+    df : the degrees of freedom of the variance over these patients
+    agreement : how far the samples of a patient agree: 1 where all of them are answered alike, 0 where they are
+        independent
+    units : so many independent samples would vary as much as the samples of these patients, given their `agreement`
+    floor : the least variance over these patients (see `_sided`)
+    below, above : the variance towards lower and towards higher numbers, as multiples of the variance over these
+        patients
+    weight : the squared weight of these patients' own number in the number
+    of_samples : the variance as if each sample were a patient, where these patients are alike in what the number is
+        made of, else 0. It counts where they are alike in the number, too.
     """
 
     influence: np.ndarray
@@ -107,16 +100,8 @@ class Part:
     def times(self, factor: float) -> Part:
         """Return the part of a number that is multiplied by a factor."""
         below, above = (self.below, self.above) if factor >= 0 else (self.above, self.below)
-        square = factor**2
-        return replace(
-            self,
-            influence=factor * self.influence,
-            floor=square * self.floor,
-            below=below,
-            above=above,
-            weight=square * self.weight,
-            of_samples=square * self.of_samples,
-        )
+        squared = {name: factor**2 * getattr(self, name) for name in ("floor", "weight", "of_samples")}
+        return replace(self, influence=factor * self.influence, below=below, above=above, **squared)
 
     def plus(self, other: Part, together: bool) -> Part:
         """Return the part of the sum of two numbers of the same patients: one who counts in both counts once.
@@ -152,16 +137,11 @@ class Estimate:
 
     Attributes
     ----------
-    values : np.ndarray
-        The number of each training (trainings,).
-    seeds : tuple[int, ...]
-        The seed of each training, by which trainings are paired. Empty for a number that no training changes.
-    parts : Mapping[Group, Part]
-        What the patients of each group add.
-    fewest : int
-        The fewest patients behind any part of the number, such as a site or a class.
-    scale : str
-        The scale of a number that is no sum of others: see `single`.
+    values : the number of each training (trainings,)
+    seeds : the seed of each training, by which trainings are paired. Empty for a number that no training changes.
+    parts : what the patients of each group add
+    fewest : the fewest patients behind any part of the number, such as a site or a class
+    scale : the scale of a number that is no sum of others: see `single`
     """
 
     values: np.ndarray
@@ -173,16 +153,12 @@ class Estimate:
     @functools.cached_property
     def mean(self) -> float:
         """The mean over trainings; NaN without any."""
-        if not len(self.values):
-            return float("nan")
-        return float(self.values.mean())
+        return float(self.values.mean()) if len(self.values) else math.nan
 
     @property
     def std(self) -> float:
         """The standard deviation over trainings; NaN for a single one."""
-        if len(self.values) < 2:
-            return float("nan")
-        return float(self.values.std(ddof=1))
+        return float(self.values.std(ddof=1)) if len(self.values) > 1 else math.nan
 
     @property
     def patients(self) -> int:
@@ -239,14 +215,16 @@ class Estimate:
 
     def interval(self) -> tuple[float, float]:
         """Return the interval over patients and trainings; NaN with too few patients."""
-        return self._interval(self.spread(False), self.spread(True)) if self.known else NO_INTERVAL
+        return self._interval(self.spread)
 
     def interval_over_patients(self) -> tuple[float, float]:
         """Return the interval over patients, with these trainings; NaN with too few of them."""
-        return self._interval(self.towards(False), self.towards(True)) if self.known else NO_INTERVAL
+        return self._interval(self.towards)
 
-    def _interval(self, below: Spread, above: Spread) -> tuple[float, float]:
-        return bounds(self.mean, below)[0], bounds(self.mean, above)[1]
+    def _interval(self, spread: Callable[[bool], Spread]) -> tuple[float, float]:
+        if not self.known:
+            return NO_INTERVAL
+        return bounds(self.mean, spread(False))[0], bounds(self.mean, spread(True))[1]
 
     def bounded(self, ends: tuple[float, float], difference: bool = False) -> Bounds:
         """Return both intervals, cut at the `ends` of what the number can be; those of a difference, with `difference`.
@@ -262,7 +240,7 @@ class Estimate:
     @property
     def p(self) -> float:
         """The two-sided p of the t test that the number is zero, over patients and trainings; NaN with too few."""
-        return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else float("nan")
+        return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else math.nan
 
     def p_above(self, bound: float) -> float:
         """Return the one-sided p of the t test whose null hypothesis is that the number is at most `bound`.
@@ -270,7 +248,7 @@ class Estimate:
         It is below 0.025 exactly where the lower end of the 95% interval is above `bound`. NaN with too few patients.
         """
         if not self.known:
-            return float("nan")
+            return math.nan
         return one_sided_p(self.mean - bound, self.spread(self.mean < bound))
 
     def of_seeds(self, seeds: Sequence[int]) -> Estimate:
@@ -386,19 +364,14 @@ def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarra
     columns = []
     for part in influence.T:
         counted = ~np.isnan(part)
-        sums, column = _by_patient(part[counted], people[counted], width)
-        columns.append(column)
-        number = len(column.sizes)
+        value, whose = part[counted], people[counted]
+        sizes = np.bincount(whose, minlength=width)
+        sums = np.bincount(whose, value, minlength=width)
+        columns.append(_Column(value, sums[whose] / sizes[whose], sizes[sizes > 0]))
+        number = len(columns[-1].sizes)
         # The factor stands on the influence, so that sums of estimates need not know where it came from.
         total += sums * math.sqrt(number / max(number - 1, 1))
     return total, columns
-
-
-def _by_patient(value: np.ndarray, people: np.ndarray, width: int) -> tuple[np.ndarray, _Column]:
-    """Return the sum of the influences of each of `width` patients (width,), and the influences by patient."""
-    sizes = np.bincount(people, minlength=width)
-    sums = np.bincount(people, value, minlength=width)
-    return sums, _Column(value, sums[people] / sizes[people], sizes[sizes > 0])
 
 
 def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
@@ -444,7 +417,7 @@ def _sided(part: Part, value: float, scale: str) -> Part:
         if math.isinf(part.df):  # Wilson's interval has the variance that follows from the share
             variance = max(variance * (part.rarer - 1) / part.rarer, part.floor)
         worth = max(value * (1 - value), 0.5 * part.agreement / part.units) / variance
-        low, high = wilson_interval(value, worth)
+        low, high = wilson(value, worth)
         quantile = ndtri((1 + LEVEL) / 2)
     elif scale == "logit":
         least = 0.5 / part.rarer**2
@@ -514,20 +487,16 @@ def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
     if not all(len(estimate.values) for _, estimate in parts):
         return NOTHING
     trained = [estimate.seeds for _, estimate in parts if estimate.seeds]
-    seeds: list[int] = []
-    chosen = list(parts)
-    if trained:
-        seeds = [seed for seed in trained[0] if all(seed in others for others in trained)]
-        chosen = [(weight, estimate.of_seeds(seeds)) for weight, estimate in parts]
+    seeds = [seed for seed in trained[0] if all(seed in others for others in trained)] if trained else []
+    chosen = [(weight, estimate.of_seeds(seeds)) for weight, estimate in parts] if trained else parts
     values = np.sum([weight * estimate.values for weight, estimate in chosen], axis=0)
     found: dict[Group, Part] = {}
-    signs: dict[Group, set[bool]] = {}
+    signs: dict[Group, set[bool]] = defaultdict(set)
     for weight, estimate in chosen:
         for group, part in estimate.parts.items():
             scaled = part.times(weight)
-            sign = signs.setdefault(group, set())
-            sign.add(weight > 0)
-            found[group] = found[group].plus(scaled, len(sign) == 1) if group in found else scaled
+            signs[group].add(weight > 0)
+            found[group] = found[group].plus(scaled, len(signs[group]) == 1) if group in found else scaled
     return Estimate(values, tuple(seeds), found, min(estimate.fewest for _, estimate in parts))
 
 
@@ -577,9 +546,7 @@ def _satterthwaite(total: float, squares: Sequence[tuple[float, float]]) -> floa
     `squares` are the squares of the variances, each with its degrees of freedom.
     """
     inverse = sum(square / df for square, df in squares if square and df)
-    if not inverse:
-        return np.inf
-    return float(total**2 / inverse)
+    return float(total**2 / inverse) if inverse else math.inf
 
 
 def bounds(mean: float, spread: Spread, level: float = LEVEL) -> tuple[float, float]:
@@ -598,20 +565,12 @@ def one_sided_p(mean: float, spread: Spread) -> float:
     return float(stdtr(spread.df, -mean / np.sqrt(spread.variance)))
 
 
-def wilson(share: np.ndarray, n: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Return the bounds (2, ...) of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
-    z = ndtri((1 + level) / 2)
-    share = np.asarray(share, dtype=float)
-    n = np.where(np.asarray(n) > 0, n, np.nan)
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Return the interval of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
+    z = ndtri((1 + LEVEL) / 2)
+    n = n if n > 0 else math.nan
     centre = share + z**2 / (2 * n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    low = (centre - half) / (1 + z**2 / n)
-    high = (centre + half) / (1 + z**2 / n)
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n * n))
+    low, high = (end / (1 + z**2 / n) for end in (centre - half, centre + half))
     # Rounding leaves a bound of 0 or 1 slightly beside it.
-    return np.array([np.where(share == 0, 0.0, low), np.where(share == 1, 1.0, high)])
-
-
-def wilson_interval(share: float, n: float) -> tuple[float, float]:
-    """Return Wilson's interval of one share; see `wilson`."""
-    low, high = wilson(np.array(share), np.array(n))
-    return float(low), float(high)
+    return 0.0 if share == 0 else float(low), 1.0 if share == 1 else float(high)

@@ -24,14 +24,10 @@ class Findings:
 
     Attributes
     ----------
-    conditions : list[Condition]
-        The conditions of the study, in its order.
-    keys : list[str]
-        The ids of the inferences.
-    baseline : str | None
-        The id of the inference that others are compared with, if the study has it.
-    gate : Metric
-        The metric that says whether a model has learnt anything at home (see `effects.gate`).
+    conditions : the conditions of the study, in its order
+    keys : the ids of the inferences
+    baseline : the id of the inference that others are compared with, if the study has it
+    gate : the metric that says whether a model has learnt anything at home (see `effects.gate`)
     """
 
     def __init__(self, names: Names, numbers: Numbers) -> None:
@@ -45,8 +41,7 @@ class Findings:
         self.baseline = plain(self.plan)
         self.gate = self.metrics[effects.gate(self.plan).name]
         scores = numbers.view("score")
-        self._left_out = effects.undefined(names.conditions, scores.rename(columns={"mean": "value"}))
-        self._left_out |= effects.of_one_class(names.conditions, scores)
+        self._left_out = effects.left_out(names.conditions, scores.rename(columns={"mean": "value"}), scores)
 
     @property
     def several(self) -> bool:

@@ -14,7 +14,7 @@ from . import estimates
 from .conditions import CONDITION, Condition
 from .estimates import Estimate, Group
 from .findings import Findings
-from .operating_point import Scored, positive_class, scored
+from .operating_point import Scored, positive_class, scored, together
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
 from .values import IDS, Names
 
@@ -115,13 +115,7 @@ def _by_site(
         for part in test:
             fold = 0 if part.role == "internal" else run.partition.split.fold or 0
             parts[part.site, part.role][run.seed, fold].append(scored(predicted.plan.study, part, patients))
-    return {place: [*map(_joined, trainings.values())] for place, trainings in parts.items()}
-
-
-def _joined(folds: list[Scored]) -> Scored:
-    """Return the samples of all folds of a site as one set."""
-    positive, score, patient = map(np.concatenate, zip(*(fold[:3] for fold in folds), strict=True))
-    return Scored(positive, score, patient, folds[0].group)
+    return {place: [*map(together, trainings.values())] for place, trainings in parts.items()}
 
 
 def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

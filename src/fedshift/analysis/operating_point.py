@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -49,49 +49,11 @@ _ABOVE, _BELOW = (
 )
 
 
-class Candidates(NamedTuple):
-    """Every observed score as a threshold (n,), ascending, with the positives and negatives that reach it."""
-
-    threshold: np.ndarray
-    tp: np.ndarray
-    fp: np.ndarray
-    positives: int
-    negatives: int
-
-
-def candidates(positive: np.ndarray, score: np.ndarray) -> Candidates:
-    """Return the thresholds that may be chosen from samples (n,). A sample is positive if its score reaches them."""
-    threshold = np.unique(score)
-    tp, fp, fn, tn = _reached(positive, score, threshold).T
-    return Candidates(threshold, tp, fp, *(int(side[0]) for side in (tp + fn, fp + tn)))
-
-
 def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
     """Return the counts (thresholds, 4) of COUNTS, of samples (n,) at each of several thresholds."""
     sides = (np.sort(score[positive]), np.sort(score[~positive]))
     tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
     return np.stack([tp, fp, len(sides[0]) - tp, len(sides[1]) - fp], 1)
-
-
-def _specificity(c: Candidates, level: float) -> float:
-    reached = (c.negatives - c.fp) / c.negatives >= level
-    return float(c.threshold[reached][0]) if reached.any() else float("inf")
-
-
-def _sensitivity(c: Candidates, level: float) -> float:
-    return float(c.threshold[c.tp / c.positives >= level][-1])
-
-
-def _youden(c: Candidates, level: float) -> float:
-    return float(c.threshold[np.argmax(c.tp * c.negatives - c.fp * c.positives)])  # J times both numbers: exact ties
-
-
-CHOICES: dict[str, Callable[[Candidates, float], float]] = {
-    "specificity": _specificity,
-    "sensitivity": _sensitivity,
-    "youden": _youden,
-}
-"""The rules that need data."""
 
 
 def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
@@ -109,8 +71,15 @@ def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
     positive = np.asarray(positive, dtype=bool)
     score = np.asarray(score, dtype=float)
     if not 0 < positive.sum() < len(positive):
-        return float("nan")
-    return CHOICES[rule.rule](candidates(positive, score), rule.level)
+        return NAN
+    threshold = np.unique(score)
+    tp, fp, fn, tn = _reached(positive, score, threshold).T
+    fit = {
+        "specificity": threshold[tn / (tn + fp) >= rule.level][:1],
+        "sensitivity": threshold[tp / (tp + fn) >= rule.level][-1:],
+        "youden": threshold[[np.argmax(tp * tn - fp * fn)]],  # J times both numbers: exact ties
+    }[rule.rule]
+    return float(fit[0]) if len(fit) else math.inf
 
 
 def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, people: np.ndarray) -> np.ndarray:
@@ -227,13 +196,8 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 class Point(NamedTuple):
     """The operating point of one condition, inference and place, over its trainings.
 
-    Attributes
-    ----------
-    thresholds : the threshold of each training
-    patients, samples : their numbers; each sample of an unknown patient counts as one
-    counts : true and false positives and negatives, means over trainings, by their names in COUNTS
-    rates : means over trainings, with bounds over patients and trainings, by their names in RATES
-    drifts : differences to the validation samples, by their names in DRIFTS
+    `thresholds` are those of its trainings. A sample of an unknown patient counts as one of the `patients`. COUNTS are
+    means over trainings, and so are RATES, with their bounds; DRIFTS are differences to the validation samples.
     """
 
     thresholds: tuple[float, ...]
@@ -256,21 +220,15 @@ def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
     their bounds are those at both lower and at both upper bounds of the rates: conservative, however the rates depend
     on each other. NaN where a rate is not defined, or nothing would be flagged, or all.
     """
-    rates = [point.rates[name] for name in DRIFTS]
-    values = []
-    for own, other, share in ((rates[0], rates[1], prevalence), (rates[1], rates[0], 1 - prevalence)):
-        mean, low, high = (
-            _predictive(getattr(own, bound), getattr(other, bound), share) for bound in ("mean", "low", "high")
-        )
-        values.append(Value(mean, NAN, own.seeds, low, high))
-    return values[0], values[1]
 
+    def predictive(own: Value, other: Value, share: float) -> Value:
+        right, wrong = ([getattr(rate, end) for end in ("mean", "low", "high")] for rate in (own, other))
+        called = [(r * share, (1 - w) * (1 - share)) for r, w in zip(right, wrong, strict=True)]
+        mean, low, high = (r / (r + w) if r + w > 0 else NAN for r, w in called)
+        return Value(mean, NAN, own.seeds, low, high)
 
-def _predictive(rate: float, other: float, share: float) -> float:
-    """Return the share of right calls among those of a class, given the rates of both classes and its share."""
-    right = rate * share
-    wrong = (1 - other) * (1 - share)
-    return right / (right + wrong) if right + wrong > 0 else NAN
+    sensitivity, specificity = (point.rates[name] for name in DRIFTS)
+    return predictive(sensitivity, specificity, prevalence), predictive(specificity, sensitivity, 1 - prevalence)
 
 
 Points = dict[tuple[str, str, str, str], Point]
@@ -319,7 +277,7 @@ def scored(study: Study, part: Part, patients: Clusters) -> Scored:
     return Scored(part.label == positive, part.probability[:, positive], people, patients.group(part.site))
 
 
-def _together(places: Sequence[Scored]) -> Scored:
+def together(places: Sequence[Scored]) -> Scored:
     """Return the samples of several sites as one set, in which equal numbers of two groups are two patients."""
     if not places:
         return Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=int), ("", ""))
@@ -350,7 +308,7 @@ def _trainings(
             val = predicted.parts(run, key, "val")
         except Missing:
             val = []
-        home = _together([scored(study, part, patients) for part in val])
+        home = together([scored(study, part, patients) for part in val])
         places = {(VALIDATION, ALL): home}
         places |= {(part.role, part.site): scored(study, part, patients) for part in test}
         threshold = choose(study.threshold, home.positive, home.score)

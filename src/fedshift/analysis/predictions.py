@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,7 @@ from ..io.tables import read_table
 from ..study.plan import Plan
 from ..study.run import Run
 from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation
-
-if TYPE_CHECKING:
-    from .estimates import Group
+from .estimates import Group
 
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
 """The columns of scores.csv that describe an inference in words."""
@@ -81,17 +79,11 @@ class Part(NamedTuple):
     counted: Mapping[str, float]
 
 
-class _About(NamedTuple):
-    """The columns that predictions of several runs share, and where in them each site stands, without probabilities."""
+class _Kept(NamedTuple):
+    """Predictions: columns that runs share, the rows of each site in them, and the run's own numbers (n, columns)."""
 
     table: pd.DataFrame
     sites: list[tuple[np.ndarray, Part]]
-
-
-class _Kept(NamedTuple):
-    """Predictions in two parts: what runs share, and the probabilities (n, classes)."""
-
-    about: _About
     probability: np.ndarray
 
 
@@ -108,7 +100,7 @@ class Predictions:
         self._partitions: dict[str, pd.DataFrame] = {}
         self._splits: dict[tuple[str, str, frozenset[str]], pd.DataFrame] = {}
         self._known: dict[tuple[str, str, str], _Kept | Missing] = {}
-        self._about: dict[tuple[str, str], list[_About]] = defaultdict(list)
+        self._shared: dict[tuple[str, str], list[_Kept]] = defaultdict(list)
         self._orders: dict[tuple[str, str, tuple[str, ...]], list[tuple[pd.DataFrame, np.ndarray, pd.DataFrame]]]
         self._orders = defaultdict(list)
 
@@ -121,12 +113,12 @@ class Predictions:
         there or is incomplete, or has no samples of the split, and UserError where it cannot be read.
         """
         kept = self._kept(run, inference, split)
-        return kept.about.table.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
+        return kept.table.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
 
     def parts(self, run: Run, inference: str, split: str = "test") -> list[Part]:
         """Return the predictions of a run by site, in the order of sites; see `read`, whose errors it raises."""
         kept = self._kept(run, inference, split)
-        return [part._replace(probability=kept.probability[rows]) for rows, part in kept.about.sites]
+        return [part._replace(probability=kept.probability[rows]) for rows, part in kept.sites]
 
     def _kept(self, run: Run, inference: str, split: str) -> _Kept:
         """Return predictions, which are loaded when they are first asked for. Raises Missing and UserError."""
@@ -165,7 +157,7 @@ class Predictions:
             counts = stacked.reshape(len(columns) // 2, len(PLACES), len(table), len(THRESHOLDS)).transpose(2, 0, 1, 3)
         except (KeyError, TypeError, ValueError):
             raise Missing(path, "holds no histograms of the probabilities of structures") from None
-        return [part._replace(probability=counts[rows]) for rows, part in _divided(table, []).sites]
+        return [part._replace(probability=counts[rows]) for rows, part in _divided(table, [])]
 
     def columns(self, run: Run) -> list[str]:
         """Return the names of the numbers that are kept of an image."""
@@ -189,15 +181,11 @@ class Predictions:
 
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
         """Yield each run whose test predictions are all there, and these. Raises UserError for an unreadable file."""
-        for run in runs:
-            if self._has(run, inference):
-                yield run, self.read(run, inference)
+        yield from ((run, self.read(run, inference)) for run in runs if self._has(run, inference))
 
     def by_site(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, list[Part]]]:
         """Yield each run that has all test predictions, with them by site; see `readable`."""
-        for run in runs:
-            if self._has(run, inference):
-                yield run, self.parts(run, inference)
+        yield from ((run, self.parts(run, inference)) for run in runs if self._has(run, inference))
 
     def _has(self, run: Run, inference: str) -> bool:
         """Return whether all test predictions are there. Raises UserError for a file that is unreadable."""
@@ -232,7 +220,7 @@ class Predictions:
             except Missing as error:
                 self._known[run.id, key, split] = error
             else:
-                self._known[run.id, key, split] = self._shared(run, split, rows)
+                self._known[run.id, key, split] = self._keep(run, split, rows)
 
     def _checked(self, table: pd.DataFrame, path: Path, run: Run, inference: str, split: str) -> pd.DataFrame:
         """Return the rows of one inference and split of a file, sorted."""
@@ -322,16 +310,16 @@ class Predictions:
         out[columns] = self.plan.study.task.of_patients(rows[columns].to_numpy(dtype=float), number)
         return out
 
-    def _shared(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
+    def _keep(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
         rows = self.by_patient(run, rows)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
-        table = rows[[*NAMED, "label", *counted]]
-        alike = self._about[run.partition_id, split]
+        table, numbers = rows[[*NAMED, "label", *counted]], rows[self.columns(run)].to_numpy(dtype=float)
+        alike = self._shared[run.partition_id, split]
         shared = next((one for one in alike if table.equals(one.table)), None)
         if shared is None:
-            shared = _divided(table, counted)
+            shared = _Kept(table, _divided(table, counted), np.empty((0, 0)))
             alike.append(shared)
-        return _Kept(shared, rows[self.columns(run)].to_numpy(dtype=float))
+        return shared._replace(probability=numbers)
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -340,23 +328,20 @@ def _read(path: Path) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.select_dtypes("str").columns, object))
 
 
-def _divided(table: pd.DataFrame, counted: Sequence[str]) -> _About:
-    """Return the columns that runs share by site. `counted` are those of what an inference counted there."""
+def _divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarray, Part]]:
+    """Return the rows of each site, with what runs share. `counted` are columns of what an inference counted there."""
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):
         counts = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
         samples = rows.set_index("sample").index
         label = rows["label"].to_numpy()
         sites.append((rows.index.to_numpy(), Part(str(site), str(role), samples, label, np.empty((0, 0)), counts)))
-    return _About(table, sites)
+    return sites
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:
     """Return the columns p0, p1, ... in this order."""
-    columns: list[str] = []
-    while (name := f"p{len(columns)}") in table:
-        columns.append(name)
-    return columns
+    return list(itertools.takewhile(table.__contains__, (f"p{k}" for k in itertools.count())))
 
 
 def why_absent(paths: Paths, run: str) -> str:
@@ -372,11 +357,8 @@ def why_absent(paths: Paths, run: str) -> str:
 class Clusters:
     """The cluster of each sample of a dataset: its patient or, where sites show the same images, its source image.
 
-    Parameters
-    ----------
-    data : the id of the data
-    by_sample : the cluster by the name of the sample, missing where unknown; such a sample stands alone
-    shared : whether several sites hold samples of one cluster
+    `by_sample` is the cluster by the name of the sample of the `data` with this id, missing where unknown: such a
+    sample stands alone. `shared` says whether several sites hold samples of one cluster.
     """
 
     def __init__(self, data: str, by_sample: pd.Series, shared: bool) -> None:

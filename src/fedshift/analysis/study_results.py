@@ -10,7 +10,7 @@ import functools
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ from ..tasks.segmentation import COUNTS, NUMBERS, Segmentation, dice_of_images
 from . import controls, net_benefit, operating_point, score
 from .conditions import Condition
 from .findings import Findings
-from .predictions import Predictions, Samples, probabilities
+from .predictions import Predictions, probabilities
 from .values import Names, Numbers
 from .verdict import ranking
 
@@ -201,9 +201,9 @@ class StudyResults:
             rounds=self.rounds,
             tables={name: self._titled(self.table(name)) for name in tables},
             images=functools.cache(functools.partial(examples, self)),
-            mistakes=lambda each: list(surest_mistakes(self.findings, self.predictions, self.samples, each)),
-            outlines=lambda each: list(worst_masks(self.findings, self.predictions, self.samples, each)),
-            cases=lambda: cases(self.findings, self.predictions),
+            mistakes=lambda each: list(surest_mistakes(self, each)),
+            outlines=lambda each: list(worst_masks(self, each)),
+            cases=lambda: cases(self),
             positive=self.plan.study.positive or "",
             curves=self._curves,
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
@@ -263,13 +263,14 @@ def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np
     return chosen
 
 
-def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteMistakes]:
+def surest_mistakes(results: StudyResults, each: int) -> Iterator[SiteMistakes]:
     """Yield at most `each` mistakes of every external site: the wrong predictions with the highest probability.
 
     A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
     page reports. Probabilities are means over the trainings whose predictions can be read; the predicted class is that
     with the highest mean. Nothing is yielded where the data are not images of two dimensions.
     """
+    findings, predicted = results.findings, results.predictions
     done = set[str]()
     for condition in findings.conditions:
         wanted = [s for s in condition.partition.external if s in condition.run.tested and s not in done]
@@ -277,10 +278,10 @@ def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples
             continue
         key = condition.level_inference
         tables = [table for _, table in predicted.readable(condition.runs.values(), key)]
-        images = predicted.paths.data_files(condition.run.data.id).images
+        images = results.paths.data_files(condition.run.data.id).images
         if not tables or not images.exists() or (array := map_array(images)).ndim != 4:
             continue
-        rows = pd.Index(samples(condition.run.data.id)["sample"])
+        rows = pd.Index(results.samples(condition.run.data.id)["sample"])
         outside = _means([table[table["role"] == "external"] for table in tables])
         for site in wanted:
             part = outside[outside["site"] == site]
@@ -291,7 +292,8 @@ def surest_mistakes(findings: Findings, predicted: Predictions, samples: Samples
             # equally confident ones by the name of the sample
             wrong = wrong.sort_values(["probability", "sample"], ascending=[False, True])
             # Of each training by itself, as the tables count: the mean probabilities make fewer mistakes.
-            each_wrong = [_errors(table[(table["role"] == "external") & (table["site"] == site)]) for table in tables]
+            own = [_means([table[(table["role"] == "external") & (table["site"] == site)]]) for table in tables]
+            each_wrong = [(one["predicted"] != one["label"]).sum() for one in own]
             shown = [
                 Mistake(np.asarray(array[rows.get_loc(sample)]), label, predicted, probability)
                 for sample, label, predicted, probability in wrong.head(each).itertuples(index=False, name=None)
@@ -308,57 +310,38 @@ def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return both.assign(predicted=shares.argmax(axis=1), probability=shares.max(axis=1))
 
 
-def _errors(table: pd.DataFrame) -> int:
-    """Return the number of wrong predictions of one training."""
-    said = table[probabilities(table)].to_numpy(dtype=float).argmax(axis=1)
-    return int((said != table["label"].to_numpy()).sum())
+def _sites(results: StudyResults, done: set[str]) -> Iterator[tuple[str, str, Condition, Run]]:
+    """Yield every site, its role, and the condition and the run that predict it: external sites, then internal ones.
 
-
-class _Predicted(NamedTuple):
-    """A site, its role, and what predicts it."""
-
-    site: str
-    role: str
-    condition: Condition
-    run: Run
-    key: str
-
-
-def _sites(findings: Findings, predicted: Predictions, done: set[str]) -> Iterator[_Predicted]:
-    """Yield every site with what predicts it: external sites, then internal ones.
-
-    A site is yielded again, by another condition, until the caller adds it to `done`.
-
-    A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
-    page reports, and by its first training whose predictions can be read. A site that is external in one partition and
-    internal in another is shown as external.
+    That is the first condition of the study that is tested there, with the inference whose levels the page reports, and
+    its first training whose predictions can be read. A site is yielded again, by another condition, until the caller
+    adds it to `done`. One that is external in one partition and internal in another is shown as external.
     """
     for role in ("external", "internal"):
-        for condition in findings.conditions:
+        for condition in results.findings.conditions:
             wanted = [s for s in getattr(condition.partition, role) if s in condition.run.tested and s not in done]
             if not wanted:
                 continue
-            key = condition.level_inference
-            run = next((run for run, _ in predicted.by_site(condition.runs.values(), key)), None)
-            if run is None:
-                continue  # score() lists it in missing.json
-            for site in wanted:
-                yield _Predicted(site, role, condition, run, key)
+            readable = results.predictions.by_site(condition.runs.values(), condition.level_inference)
+            run = next((run for run, _ in readable), None)
+            if run is not None:  # else score() lists it in missing.json
+                yield from ((site, role, condition, run) for site in wanted)
 
 
-def worst_masks(findings: Findings, predicted: Predictions, samples: Samples, each: int) -> Iterator[SiteOutlines]:
+def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
     """Yield at most `each` images of every site with the lowest Dice of the image; see `_sites`.
 
     Nothing is yielded for another task than segmentation.
     """
-    task = findings.plan.study.task
+    task, findings = results.plan.study.task, results.findings
     if not isinstance(task, Segmentation):
         return
     tables: dict[tuple[str, str], pd.DataFrame] = {}
     done = set[str]()
-    for site, role, condition, run, key in _sites(findings, predicted, done):
+    for site, role, condition, run in _sites(results, done):
+        key = condition.level_inference
         if (run.id, key) not in tables:
-            table = predicted.masks(run, key)
+            table = results.predictions.masks(run, key)
             counts = _counts(table[task.columns(run.data.dataset.classes)].to_numpy(dtype=float))
             tables[run.id, key] = table.assign(dice=dice_of_images(counts))
         table = tables[run.id, key]
@@ -367,19 +350,20 @@ def worst_masks(findings: Findings, predicted: Predictions, samples: Samples, ea
             continue
         done.add(site)
         shown = part.dropna(subset="mask").sort_values(["dice", "sample"])[:each]
-        images = tuple(_outlined(shown, run, predicted, samples, task, key))
+        images = tuple(_outlined(results, shown, run, task))
         titles = findings.full(condition), findings.name(key)
         yield SiteOutlines(site, role, *titles, run.seed, len(part), images)
 
 
-def cases(findings: Findings, predicted: Predictions) -> pd.DataFrame:
+def cases(results: StudyResults) -> pd.DataFrame:
     """Return every patient of each site that has a Dice; see `Results.cases` and `_sites`."""
     tables = [no_cases()]
     done = set[str]()
-    sites = _sites(findings, predicted, done) if isinstance(findings.plan.study.task, Segmentation) else ()
-    for site, role, _, run, key in sites:
+    sites = _sites(results, done) if isinstance(results.plan.study.task, Segmentation) else ()
+    for site, role, condition, run in sites:
         done.add(site)
-        (part,) = (part for part in predicted.parts(run, key) if (part.site, part.role) == (site, role))
+        parts = results.predictions.parts(run, condition.level_inference)
+        (part,) = (part for part in parts if (part.site, part.role) == (site, role))
         counts = _counts(part.probability)
         tp, fp, fn = np.moveaxis(counts, -1, 0)
         missed, false_alarm = (tp + fn > 0) & (tp + fp == 0), (tp + fn == 0) & (fp > 0)
@@ -393,14 +377,12 @@ def _counts(numbers: np.ndarray) -> np.ndarray:
     return numbers.reshape(len(numbers), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 
-def _outlined(
-    shown: pd.DataFrame, run: Run, predicted: Predictions, samples: Samples, task: Segmentation, key: str
-) -> Iterator[OutlinedImage]:
+def _outlined(results: StudyResults, shown: pd.DataFrame, run: Run, task: Segmentation) -> Iterator[OutlinedImage]:
     """Yield each image with its reference and its predicted mask, by structure."""
-    files = predicted.paths.data_files(run.data.id)
+    files = results.paths.data_files(run.data.id)
     images, masks = map_array(files.images), map_array(files.masks)
-    rows = pd.Index(samples(run.data.id)["sample"]).get_indexer(shown["sample"])
-    where = predicted.paths.predictions(run.id, predicted.plan.prediction_jobs[run.id])
+    rows = pd.Index(results.samples(run.data.id)["sample"]).get_indexer(shown["sample"])
+    where = results.paths.predictions(run.id, results.plan.prediction_jobs[run.id])
     structures = task.scored(len(run.data.dataset.classes))
     for row, content, overlap in zip(rows, shown["mask"], shown["dice"], strict=True):
         both = [np.asarray(masks[row]), decoded(content, masks.shape[1:], where)]

@@ -167,8 +167,7 @@ class Numbers:
 
     Attributes
     ----------
-    frame : pd.DataFrame
-        The table, with the columns and types of SCHEMA.
+    frame : the table, with the columns and types of SCHEMA
     """
 
     def __init__(self, rows: Iterable[Row] | pd.DataFrame) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -150,9 +149,7 @@ def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | Non
     levels = [findings.effect("level", condition, key, r, across=findings.averaged) for r in ("internal", "external")]
     if not levels[1].known or (condition.tests_inside and not levels[0].known):
         return Reason.NOT_COMPARABLE if incomparable(findings, condition) else Reason.NOT_SCORED
-    if condition.tests_inside:
-        return None
-    return Reason.HOME_UNTESTED
+    return None if condition.tests_inside else Reason.HOME_UNTESTED
 
 
 def incomparable(findings: Findings, condition: Condition) -> list[str]:
@@ -208,9 +205,7 @@ def _outside(loss: Value, margin: float) -> Reason | None:
     """Return why a loss can neither be established nor be shown to lie under the margin."""
     if math.isnan(loss.low):
         return Reason.WITHOUT_INTERVAL
-    if loss.high < margin or loss.low > 0:
-        return None
-    return Reason.TOO_WIDE
+    return None if loss.high < margin or loss.low > 0 else Reason.TOO_WIDE
 
 
 def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
@@ -259,10 +254,8 @@ SURE = (Outcome.DIFFERS, Outcome.TOO_SMALL)
 class Contrast:
     """The difference between two entries of a ranking, such as two conditions under their inferences.
 
-    Attributes
-    ----------
-    value : the difference of the means over sites; positive where the first entry is better, whatever the metric
-    sites : the difference at each site
+    `value` is the difference of the means over sites, and `sites` that at each of them: positive where the first entry
+    is better, whatever the metric.
     """
 
     first: Entry
@@ -323,18 +316,14 @@ def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Cont
     value = findings.better(findings.difference(first.arm, second.arm, role))
     if not value.known:
         return None
-    sites = dict(_sites(findings, first, second, role))
-    return Contrast(first, second, value, sites, _outcome(findings, value, sites))
-
-
-def _sites(findings: Findings, first: Entry, second: Entry, role: str) -> Iterator[tuple[str, Value]]:
-    """Yield the difference at each site where it is known."""
     others = {site: member.id for member, site in second.sites(role)}
+    sites = {}
     for member, site in first.sites(role):
         arms = (member.id, first.inference), (others.get(site, ""), second.inference)
-        value = findings.better(findings.difference(*arms, role, site))
-        if value.known:
-            yield site, value
+        at_site = findings.better(findings.difference(*arms, role, site))
+        if at_site.known:
+            sites[site] = at_site
+    return Contrast(first, second, value, sites, _outcome(findings, value, sites))
 
 
 def _outcome(findings: Findings, value: Value, sites: dict[str, Value]) -> Outcome:
@@ -405,8 +394,12 @@ def ranking(findings: Findings) -> Ranking:
     role = comparisons.role(findings.conditions)
     members = max(comparisons.groups(comparisons.entries(findings.names), role), key=len, default=[])
     names = tuple(one.condition.title if findings.averaged else findings.full(one.condition) for one in members)
-    values = np.array([_values(findings, one, members[0], role) for one in members]).T
-    sites = len(values) if members else 0
+    scores = [
+        {site: findings.better(findings.value(own, role, site, one.inference)).mean for own, site in one.sites(role)}
+        for one in members
+    ]
+    values = np.array([[at_sites[site] for at_sites in scores] for site in (scores[0] if scores else ())])
+    sites = len(values)
     empty = Ranking(names, role, sites)
     if len(members) < CONDITIONS:
         return empty._replace(why_not=f"it needs {CONDITIONS} conditions that are tested at the same sites")
@@ -420,9 +413,3 @@ def ranking(findings: Findings) -> Ranking:
     critical = comparisons.critical_difference(len(members), sites)
     ranks = tuple(ranked.ranks.tolist())
     return empty._replace(ranks=ranks, critical=critical, p=ranked.f_p, related=findings.averaged)
-
-
-def _values(findings: Findings, one: Entry, first: Entry, role: str) -> list[float]:
-    """Return the headline metric at each site, in the order of the first entry, turned so that more is better."""
-    values = {site: findings.value(member, role, site, one.inference) for member, site in one.sites(role)}
-    return [findings.better(values[site]).mean for _, site in first.sites(role)]
