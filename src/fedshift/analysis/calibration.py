@@ -104,9 +104,8 @@ def intercept(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
 
     Not estimable (NaN) where all y are alike.
     """
-    if len(np.unique(y)) < 2:
-        return _unknown(people)
-    return _coefficient(logistic(y, np.ones((len(y), 1)), log_odds(p)), 0, people)
+    fit = logistic(y, np.ones((len(y), 1)), log_odds(p)) if len(np.unique(y)) > 1 else None
+    return _coefficient(fit, 0, people)
 
 
 def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
@@ -115,13 +114,12 @@ def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     Not estimable (NaN) where all y or all p are alike, or where p separates the classes.
     """
     x = log_odds(p)
-    if len(np.unique(y)) < 2 or len(np.unique(x)) < 2:
-        return _unknown(people)
     low, high = x[y == 0], x[y == 1]
+    several = len(low) and len(high) and len(np.unique(x)) > 1
     # Perfect separation: the slope of greatest likelihood is infinite.
-    if low.max() <= high.min() or high.max() <= low.min():
-        return _unknown(people)
-    return _coefficient(logistic(y, np.stack([np.ones(len(x)), x], 1)), 1, people)
+    apart = several and (low.max() <= high.min() or high.max() <= low.min())
+    fit = logistic(y, np.stack([np.ones(len(x)), x], 1)) if several and not apart else None
+    return _coefficient(fit, 1, people)
 
 
 def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
@@ -336,15 +334,10 @@ def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
         mean = Point(float(np.mean([point.p for point in points])), share, min(point.n for point in points))
         low, high = mean.interval
         ends = {"low": low, "high": high, "low_patients": low, "high_patients": high}
-        yield row("point", share) | ends | {**_bin(k), "probability": mean.p, "n": mean.n}
+        yield row("point", share) | ends | {"column": "bin", "group": str(k), "probability": mean.p, "n": mean.n}
 
 
 def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-    for value in (0, 1):
-        counts = np.mean([training.bars[value] for training in trainings], axis=0)
-        for k, count in enumerate(counts):
-            yield {"quantity": HISTOGRAMS[value], **_bin(k), "probability": (k + 0.5) / BARS, "mean": count}
-
-
-def _bin(k: int) -> dict[str, str]:
-    return {"column": "bin", "group": str(k)}
+    for value, name in enumerate(HISTOGRAMS):
+        for k, count in enumerate(np.mean([training.bars[value] for training in trainings], axis=0)):
+            yield {"quantity": name, "column": "bin", "group": str(k), "probability": (k + 0.5) / BARS, "mean": count}

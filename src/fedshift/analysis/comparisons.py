@@ -152,14 +152,6 @@ def _titles(names: Names) -> dict[str, str]:
     }
 
 
-class _Place(NamedTuple):
-    """A site with the ids of both conditions that are tested there."""
-
-    first: str
-    second: str
-    site: str
-
-
 class _Maker:
     """The rows of comparisons.csv."""
 
@@ -184,9 +176,9 @@ class _Maker:
     def rows(self, first: Entry, second: Entry, tested: bool) -> Iterator[dict[str, Any]]:
         """Yield the row of the mean over sites, and those of single sites."""
         places = self._places(first, second)
-        at_sites = [self._at(place, first, second) for place in places]
+        at_sites = [self._at(*place) for place in places]
         difference = estimates.minus(self._level(first), self._level(second))
-        whole = self._row(difference, first, second, _Place(first.id, second.id, ALL))
+        whole = self._row(difference, first.arm, second.arm, ALL)
         means = np.array([estimate.mean for estimate in at_sites if not math.isnan(estimate.mean)])
         flips = sign_flip(means)
         whole |= {"sign_flip_sites": flips.p, "smallest_sites": flips.smallest, "sites": len(means)}
@@ -195,7 +187,7 @@ class _Maker:
         yield whole | {"tested": tested}
         if (tested and self.plan.study.primary) or {first, second} & set(self.best):
             for place, estimate in zip(places, at_sites, strict=True):
-                yield self._row(estimate, first, second, place) | {"tested": False, "p": math.nan}
+                yield self._row(estimate, *place) | {"tested": False, "p": math.nan}
 
     def _scored(self, entry: Entry) -> bool:
         return not math.isnan(self._level(entry).mean)
@@ -204,22 +196,21 @@ class _Maker:
         """Return the mean over sites; without any training where there is none."""
         return self.study.level(entry.id, self.role, entry.inference, self.metric.name) or estimates.NOTHING
 
-    def _places(self, first: Entry, second: Entry) -> list[_Place]:
-        """Return the sites at which both are tested and the metric is defined."""
-        others = {site: member.id for member, site in second.sites(self.role)}
+    def _places(self, first: Entry, second: Entry) -> list[tuple[Arm, Arm, str]]:
+        """Return the sites at which both are tested and the metric is defined, each with what is tested there."""
+        others = {site: (member.id, second.inference) for member, site in second.sites(self.role)}
         return [
-            _Place(member.id, others[site], site)
+            ((member.id, first.inference), others[site], site)
             for member, site in first.sites(self.role)
             if site in others and self.study.counts(member.run.partition_id, self.role, site, self.metric.name)
         ]
 
-    def _at(self, place: _Place, first: Entry, second: Entry) -> Estimate:
+    def _at(self, first: Arm, second: Arm, site: str) -> Estimate:
         """Return the difference at one site; without any training where either has no score there."""
-        left = self.study.level(place.first, self.role, first.inference, self.metric.name, place.site)
-        right = self.study.level(place.second, self.role, second.inference, self.metric.name, place.site)
+        left, right = (self.study.level(id_, self.role, key, self.metric.name, site) for id_, key in (first, second))
         return estimates.NOTHING if left is None or right is None else estimates.minus(left, right)
 
-    def _row(self, exact: Estimate, first: Entry, second: Entry, place: _Place) -> dict[str, Any]:
+    def _row(self, exact: Estimate, first: Arm, second: Arm, site: str) -> dict[str, Any]:
         """Return the row of a difference at one site, or of the mean over sites."""
         difference = exact.rounded(_EXACT)
         values = difference.values
@@ -229,7 +220,7 @@ class _Maker:
             trainings = estimates.bounds(difference.mean, difference.over_trainings)
             p = difference.p
         flips = sign_flip(values)
-        ids = place.first, first.inference, place.second, second.inference, self.role, place.site, self.metric.name
+        ids = *first, *second, self.role, site, self.metric.name
         return row("difference", difference, self.metric.ends, True, **dict(zip(KEYS, ids, strict=True))) | {
             **{"low_trainings": trainings[0], "high_trainings": trainings[1], "p": p},
             "same_sign": int((np.sign(values) == np.sign(difference.mean)).sum()),

@@ -265,13 +265,13 @@ def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iter
         val = rows[rows["split"] == "val"].merge(samples[["sample"]].assign(person=person), on="sample")
         each = val.groupby("site")["person"].nunique().reindex(partition.internal, fill_value=0)
         found += zip(each, each.index, strict=True) if declared.sites == "own" else [(each.sum(), "")]
-    fewest, site = min(found)
-    if fewest < least(declared.alpha):
+    (fewest, site), needed = min(found), least(declared.alpha)
+    if fewest < needed:
         where = f" at {site}" * bool(site)
         remedy = f"give {math.ceil(100 / (fewest + 1)) / 100:g} or more, or val a larger share"
         yield (
-            f"conformal.alpha: {declared.alpha:g} needs {least(declared.alpha):,} validation {units}{where}, and there "
-            f"are {fewest:,}: nothing can be promised; {remedy if fewest else 'give val a share'}"
+            f"conformal.alpha: {declared.alpha:g} needs {needed:,} validation {units}{where}, and there are "
+            f"{fewest:,}: nothing can be promised; {remedy if fewest else 'give val a share'}"
         )
 
 

@@ -66,8 +66,7 @@ def of_folder(folder: Path) -> Side:
     runs: dict[Run, dict[str, str] | None] = {}
     for run, seed, *words in rows:
         spec = RunFiles(folder.parent.parent / "runs" / run).spec
-        label = _label(**dict(zip(CONDITION, words, strict=True)))
-        runs[label, int(seed)] = _settings(read_json(spec)) if spec.exists() else None
+        runs[_label(*words), int(seed)] = _settings(read_json(spec)) if spec.exists() else None
     return Side(str(folder), runs, _scores(table))
 
 
@@ -84,19 +83,13 @@ def _settings(spec: dict[str, Any]) -> dict[str, str]:
 
 def _scores(table: pd.DataFrame) -> pd.Series:
     """Return the values of scores.csv by _KEY."""
-    words = table[list(CONDITION)].fillna("").astype(str).to_dict("records")
-    options = table[INFERENCE].to_dict("records")
-    keyed = table.assign(
-        condition=[_label(**{str(k): v for k, v in one.items()}) for one in words],
-        inference=[_inference(**{str(k): v for k, v in one.items()}) for one in options],
-    )
-    return keyed.set_index(_KEY)["value"]
-
-
-def _inference(inference: str, **options: Any) -> str:
-    """Return an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`."""
-    settings = [f"{name} {value}" for name, value in options.items() if pd.notna(value)]
-    return f"{inference} ({', '.join(settings)})" if settings else inference
+    words = table[CONDITION].fillna("").astype(str).itertuples(index=False, name=None)
+    # an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`
+    inferences = []
+    for inference, *options in table[INFERENCE].itertuples(index=False, name=None):
+        settings = [f"{name} {value}" for name, value in zip(INFERENCE[1:], options, strict=True) if pd.notna(value)]
+        inferences.append(f"{inference} ({', '.join(settings)})" if settings else inference)
+    return table.assign(condition=[_label(*one) for one in words], inference=inferences).set_index(_KEY)["value"]
 
 
 def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]:
@@ -160,7 +153,8 @@ def _changed_scores(one: Side, other: Side, threshold: float) -> Iterator[str]:
         yield from (f"only {side.name} has scores" for side in (one, other) if side.scores is not None)
         return
     shared = one.runs.keys() & other.runs.keys()
-    before, after = (_within(scores, shared) for scores in (one.scores, other.scores))
+    # the first two of _KEY are a run
+    before, after = (scores[[key[:2] in shared for key in scores.index]] for scores in (one.scores, other.scores))
     yield from _unmatched(before, after, one.name)
     yield from _unmatched(after, before, other.name)
     both = pd.DataFrame({"old": before, "new": after}).loc[before.index.intersection(after.index)]
@@ -168,13 +162,8 @@ def _changed_scores(one: Side, other: Side, threshold: float) -> Iterator[str]:
     distance[both["old"].isna() != both["new"].isna()] = float("inf")
     chosen = distance[distance > threshold].sort_values(ascending=False, kind="stable").index
     for place, old, new in both.loc[chosen].itertuples(name=None):
-        yield f"{_place(place)}: {_number(old)} -> {_number(new)}{_change(old, new)}"
-
-
-def _within(scores: pd.Series, runs: set[Run]) -> pd.Series:
-    """Return the scores of some runs."""
-    keys = zip(scores.index.get_level_values("condition"), scores.index.get_level_values("seed"), strict=True)
-    return scores[[key in runs for key in keys]]
+        values = " -> ".join("not defined" if pd.isna(x) else f"{x:.6g}" for x in (old, new))
+        yield f"{_place(place)}: {values}" + ("" if pd.isna(new - old) else f" ({new - old:+.3g})")
 
 
 def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
@@ -192,11 +181,3 @@ def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
 def _place(key: tuple[Any, ...]) -> str:
     condition, seed, site, role, inference, metric = key
     return f"{metric} at {site} ({role}), {inference}, {condition}, seed {seed}"
-
-
-def _number(x: float) -> str:
-    return "not defined" if pd.isna(x) else f"{x:.6g}"
-
-
-def _change(old: float, new: float) -> str:
-    return "" if pd.isna(old) or pd.isna(new) else f" ({new - old:+.3g})"

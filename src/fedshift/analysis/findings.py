@@ -110,27 +110,23 @@ class Findings:
 
     def losses(self, condition: Condition, key: str) -> dict[str, Value]:
         """Return the loss at each external site where it is known. Positive is a loss, also where lower is better."""
-        values = {
-            site: self.better(self.effect("loss", one, key, site=site))
-            for one in self.alike(condition)
-            for site in one.partition.external
-        }
+        places = ((one, site) for one in self.alike(condition) for site in one.partition.external)
+        values = {site: self.better(self.effect("loss", one, key, site=site)) for one, site in places}
         return {site: value for site, value in values.items() if value.known}
 
     def losing(self, condition: Condition, key: str) -> list[str]:
         """Return the external sites that surely lose more than the margin, the worst first (Holm over sites)."""
         losses = self.losses(condition, key)
-        return self._sure(losses, [value.p for value in losses.values()])
+        return self._sure(losses, {site: value.p for site, value in losses.items()})
 
     def worse(self, condition: Condition, key: str) -> list[str]:
         """Return the external sites that are surely worse than the mean of all of them, the worst first (Holm)."""
-        losses = self.losses(condition, key)
         found = ((site, one) for one in self.alike(condition) for site in one.partition.external)
         p = {site: self.effect("worse", one, key, site=site).p for site, one in found}
-        return self._sure(losses, [p[site] for site in losses])
+        return self._sure(self.losses(condition, key), p)
 
-    def _sure(self, losses: dict[str, Value], p: list[float]) -> list[str]:
-        adjusted = comparisons.holm(np.nan_to_num(p, nan=1.0))
+    def _sure(self, losses: dict[str, Value], p: dict[str, float]) -> list[str]:
+        adjusted = comparisons.holm(np.nan_to_num([p[site] for site in losses], nan=1.0))
         sites = [site for site, one in zip(losses, adjusted, strict=True) if one < ALPHA]
         return sorted(sites, key=lambda site: -losses[site].mean)
 
@@ -161,9 +157,7 @@ class Findings:
 
     def alike(self, condition: Condition) -> list[Condition]:
         """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
-        if self.averaged:
-            return [c for c in self.conditions if c.family == condition.family]
-        return [condition]
+        return [c for c in self.conditions if c.family == condition.family] if self.averaged else [condition]
 
     def blind(self, condition: Condition, key: str, role: str) -> Value:
         """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
@@ -184,19 +178,16 @@ class Findings:
         if self.baseline is None or key == self.baseline or self.plan.inferences[key].uses_labels:
             return Recovered(why=DASH)
         gap, gain = self.gap(condition, self.baseline), self.gain(condition, key, "external")
-        if not (gap.known and gain.known):
-            return Recovered(why=DASH)
-        if gap.mean <= 0:
-            return Recovered(why="no gap")
-        if not gap.sign:
-            return Recovered(why="gap in doubt")
-        if gap.high < self.margin:
-            return Recovered(why="gap below the margin")
-        if gain.mean <= 0:
-            return Recovered(why="no gain")
-        if not gain.sign:
-            return Recovered(why="gain in doubt")
-        return Recovered(gain)
+        obstacles = {
+            DASH: not (gap.known and gain.known),
+            "no gap": gap.mean <= 0,
+            "gap in doubt": not gap.sign,
+            "gap below the margin": gap.high < self.margin,
+            "no gain": gain.mean <= 0,
+            "gain in doubt": not gain.sign,
+        }
+        why = next((words for words, holds in obstacles.items() if holds), "")
+        return Recovered(why=why) if why else Recovered(gain)
 
     def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
         """Return the sites at which a metric is not defined, or means something else, and counts in no mean."""
@@ -220,13 +211,14 @@ class Findings:
 
     def without_interval(self, conditions: list[Condition], roles: tuple[str, ...]) -> list[str]:
         """Return the sites with a value of the headline metric, but too few patients for its interval."""
-        sites: dict[str, None] = {}
-        for condition in conditions:
-            for role, site in condition.sites():
-                values = [self.value(condition, role, site, key) for key in self.keys] if role in roles else []
-                if any(v.known and math.isnan(v.low) for v in values):
-                    sites[site] = None
-        return list(sites)
+        sites = [
+            site
+            for condition in conditions
+            for role, site in condition.sites()
+            for value in (self.value(condition, role, site, key) for key in self.keys if role in roles)
+            if value.known and math.isnan(value.low)
+        ]
+        return list(dict.fromkeys(sites))
 
     def scored(self, condition: Condition, key: str) -> bool:
         """Return whether any run of a condition has been scored, even if the metric is defined nowhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import UserError, did_you_mean
 from .conditions import Cell, Finder
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
     from .effects import Estimates
     from .estimates import Estimate
+    from .subgroups import Without
     from .values import Names, Numbers, Row
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
@@ -30,13 +31,6 @@ CANNOT_TELL = "cannot tell"
 NOT_RUN = "not run"
 FEWEST_TRAININGS = 3
 """With fewer trainings nothing is said of a condition as a method, as between conditions."""
-
-
-class Scores(Protocol):
-    """The scores of a study, by the ids of condition and inference, role, site and metric."""
-
-    def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
-        """Return the score at one site; None where there is none."""
 
 
 class Side(NamedTuple):
@@ -58,7 +52,7 @@ class Side(NamedTuple):
         ids = {cell.condition.id for cell in self.cells}
         return ids.pop() if len(ids) == 1 else self.cells[0].condition.family
 
-    def estimate(self, scores: Scores, metric: str) -> Estimate | None:
+    def estimate(self, scores: Estimates | Without, metric: str) -> Estimate | None:
         """Return the mean over the sites; None where one of them has no score."""
         from . import estimates
 
@@ -129,7 +123,7 @@ def rows(study: Estimates) -> Iterator[Row]:
     plan = study.names.plan
     metric = study.metrics[plan.study.headline]
     for without in _fewer(plan):
-        scores: Scores = Without(study, without) if without else study
+        scores = Without(study, without) if without else study
         for number in range(len(plan.study.hypotheses)):
             both = sides(plan, number)
             levels = [level for side in both or () if (level := side.estimate(scores, metric.name)) is not None]

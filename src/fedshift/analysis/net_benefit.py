@@ -96,10 +96,8 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
     """Return the interval of the difference at threshold k over patients and trainings."""
-    differences = [
-        difference(Benefit(training.model[:, k], training.everyone[:, k]), cluster, group, n)
-        for n, training in enumerate(trainings)
-    ]
+    at_threshold = (Benefit(training.model[:, k], training.everyone[:, k]) for training in trainings)
+    differences = [difference(one, cluster, group, n) for n, one in enumerate(at_threshold)]
     return estimates.over_trainings(differences).interval()
 
 
@@ -135,13 +133,11 @@ def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     Between its corners a curve is straight, so that the area under it is its AUC; where it rises upright, the upper end
     counts (vertical averaging, Fawcett, Pattern Recognit Lett 2006;27:861).
     """
-    return np.mean([_at(GRID, *corners) for corners in trainings], axis=0)
-
-
-def _at(shares: np.ndarray, false_positives: np.ndarray, sensitivity: np.ndarray) -> np.ndarray:
-    """Return the sensitivity at shares of negatives; the highest one where a curve rises upright."""
-    x, first = np.unique(false_positives[::-1], return_index=True)
-    return np.interp(shares, x, sensitivity[::-1][first])
+    curves = []
+    for false_positives, sensitivity in trainings:
+        x, highest = np.unique(false_positives[::-1], return_index=True)
+        curves.append(np.interp(GRID, x, sensitivity[::-1][highest]))
+    return np.mean(curves, axis=0)
 
 
 def roc(findings: Findings, predicted: Predictions) -> pd.DataFrame:

@@ -66,19 +66,15 @@ class Site(NamedTuple):
 
     def times(self, factor: float) -> Site:
         """Return a site with so many times the patients."""
-        return self._replace(
-            patients=round(factor * self.patients), by_class=tuple(round(factor * k) for k in self.by_class)
-        )
+        by_class = tuple(round(factor * patients) for patients in self.by_class)
+        return self._replace(patients=round(factor * self.patients), by_class=by_class)
 
 
 class Invented:
     """Invented patients and a model for them, which gives an assumed value of a metric at any of several sites.
 
-    Parameters
-    ----------
-    shares : the shares of the classes (classes,); a single one for masks
-    images : images of a patient
-    structures : the number of structures of a mask; 0 for images with a class
+    `shares` are those of the classes (classes,), a single one for masks, and `images` those of a patient. `structures`
+    is the number of structures of a mask; 0 for images with a class.
     """
 
     def __init__(self, metric: Metric, shares: Sequence[float], images: int, structures: int) -> None:
@@ -140,13 +136,8 @@ class Invented:
         whole = estimates.single(level, scaled, self.people, group, 0, self.metric.scale)
         rarer = min(there for there, _ in tested)
         part = whole.parts[group]
-        part = replace(
-            part,
-            tested=site.patients,
-            rarer=rarer,
-            df=part.df if math.isinf(part.df) else rarer - 1.0,
-            units=part.units * rarer / part.rarer,
-        )
+        df, units = part.df if math.isinf(part.df) else rarer - 1.0, part.units * rarer / part.rarer
+        part = replace(part, tested=site.patients, rarer=rarer, df=df, units=units)
         # anew over trainings, which makes the sides of the interval for so few patients
         return estimates.over_trainings([replace(whole, parts={group: part}, fewest=rarer)])
 
@@ -155,12 +146,8 @@ class Invented:
 class Design:
     """A study by its numbers: sites with their tested patients, for each partition, and its trainings.
 
-    Attributes
-    ----------
-    partitions : the sites of each partition that a loss is averaged over
-    seeds : the number of trainings
-    size : the loss that is asked about: the margin of the study, or MARGIN where it has none
-    declared : whether the study has a margin, so that it may say `holds up`
+    A loss is averaged over `partitions`, each given by its sites; `seeds` is the number of trainings. `size` is the
+    loss that is asked about: the margin of the study or, where none is `declared` and `holds up` is not said, MARGIN.
     """
 
     metric: Metric
@@ -245,15 +232,12 @@ class Design:
 
 def _least(often: Callable[[float], float], high: float) -> float:
     """Return the least value from 0 to `high` at which something that grows is as frequent as OFTEN, else NaN."""
-    low = 0.0
     if often(high) < OFTEN:
         return math.nan
+    low = 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if often(middle) < OFTEN:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if often(middle) < OFTEN else (low, middle)
     return high
 
 
@@ -280,18 +264,12 @@ def design(plan: Plan, samples: pd.DataFrame, data: str) -> Design | None:
     tested = [_assigned(one, samples) for one in alike]
     whole = np.sum([(len(rows), rows.groupby("site")["person"].nunique().sum()) for rows in tested], axis=0)
     margin = effects.margin(plan, metric)
-    found = Design(
-        metric,
-        tuple(
-            tuple(_tested(one, rows, classes if task.has_probabilities else 0))
-            for one, rows in zip(alike, tested, strict=True)
-        ),
-        min(round(whole[0] / whole[1]), IMAGES) if task.has_probabilities and whole[1] else 1,
-        0 if task.has_probabilities else len(task.columns(first.run.data.dataset.classes)) // len(NUMBERS),
-        len(first.seeds),
-        margin or effects.MARGIN,
-        margin > 0,
-    )
+    classified = task.has_probabilities
+    images = min(round(whole[0] / whole[1]), IMAGES) if classified and whole[1] else 1
+    structures = 0 if classified else len(task.columns(first.run.data.dataset.classes)) // len(NUMBERS)
+    pairs = zip(alike, tested, strict=True)
+    sites = tuple(tuple(_tested(one, rows, classes if classified else 0)) for one, rows in pairs)
+    found = Design(metric, sites, images, structures, len(first.seeds), margin or effects.MARGIN, margin > 0)
     both = all({site.role for site in sites} == {"internal", "external"} for sites in found.partitions)
     return found if both and found.invented.reaches else None
 

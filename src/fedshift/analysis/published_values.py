@@ -341,39 +341,35 @@ def sentence(compared: pd.DataFrame) -> str:
 
 def tables(compared: pd.DataFrame) -> list[tuple[Table, str]]:
     """Return each published table beside ours, with a sentence that sums it up. Equal columns move to the caption."""
-    return [(_short(_table(str(name), part)), sentence(part)) for name, part in compared.groupby("table", sort=False)]
+    parts = compared.groupby("table", sort=False)
+    return [(_short(str(name), [*map(_cells, part.to_dict("records"))]), sentence(part)) for name, part in parts]
 
 
-def _short(table: Table) -> Table:
-    """Return a table without the columns that are equal in all rows; the caption has their values."""
-    caption = [table.caption]
-    kept = []
-    for n, (name, column) in enumerate(zip(table.header, zip(*table.rows, strict=True), strict=True)):
+def _short(title: str, cells: list[tuple[str, ...]]) -> Table:
+    """Return a table of rows with _HEADER without columns that are equal in all rows; the caption has their values."""
+    caption, kept = [title], []
+    for n, (name, column) in enumerate(zip(_HEADER, zip(*cells, strict=True), strict=True)):
         if name not in _MAY_GO or len(set(column)) > 1:
             kept.append(n)
         elif column[0] != DASH:
             caption.append(f"{name.lower()} {column[0]}")
-    header, *rows = (tuple(row[n] for n in kept) for row in (table.header, *table.rows))
-    heads = table.heads - (len(table.header) - len(kept))
-    return Table("; ".join(caption), header, tuple(rows), heads)
+    header, *rows = (tuple(row[n] for n in kept) for row in (_HEADER, *cells))
+    return Table("; ".join(caption), header, tuple(rows), _HEADS - (len(_HEADER) - len(kept)))
 
 
 def whole(compared: pd.DataFrame) -> Table:
     """Return all published tables in one, for the files."""
     parts = compared.groupby("table", sort=False)
-    rows = [(str(name), *row) for name, part in parts for row in _table(str(name), part).rows]
-    return Table("Ours beside the published values. " + MEANING, ("Table", *_HEADER), tuple(rows), 7)
+    rows = tuple((str(name), *_cells(row)) for name, part in parts for row in part.to_dict("records"))
+    return Table("Ours beside the published values. " + MEANING, ("Table", *_HEADER), rows, 1 + _HEADS)
 
 
 _HEADER = (
     *("Method", "Variant", "Site", "Metric", "Ours", "Inference", "Mean ± std", "Seeds", "Published ± std"),
     *("Difference", "±", "Verdict"),
 )
+_HEADS = 6
 _MAY_GO = ("Variant", "Metric", "Inference")
-
-
-def _table(name: str, part: pd.DataFrame) -> Table:
-    return Table(name, _HEADER, tuple(_cells(row) for row in part.to_dict("records")), 6)
 
 
 def _cells(row: Mapping[Any, Any]) -> tuple[str, ...]:

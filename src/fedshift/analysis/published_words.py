@@ -273,7 +273,9 @@ def _beside(table: Path) -> Path:
 
 def rows(path: Path) -> list[Row]:
     """Return the rows of a published table. Raises UserError for missing columns, or values other than numbers."""
-    misprints = _misprints(_beside(path))
+    beside, names = _beside(path), ("table", "method", "variant", "site", "metric")
+    noted = _read(beside, (*names, "what")) if beside.exists() else ()
+    misprints = {tuple(row[name] for name in names): row["what"] for _, row in noted}
     values = []
     for line, row in _read(path, _COLUMNS):
         where = f"{path}, row {line}"
@@ -289,14 +291,6 @@ def rows(path: Path) -> list[Row]:
             )
         )
     return values
-
-
-def _misprints(path: Path) -> dict[tuple[str, ...], str]:
-    """Return the known misprints by table, method, variant, site and metric."""
-    if not path.exists():
-        return {}
-    key = ("table", "method", "variant", "site", "metric")
-    return {tuple(row[k] for k in key): row["what"] for _, row in _read(path, (*key, "what"))}
 
 
 def _number(text: str, where: str, column: str) -> float:
@@ -372,7 +366,11 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     """
     where = f"{words.plan.path}.trends.{number}"
     mini = words.plan.scale == "mini"
-    _require_quantity(words, trend, where)
+    if trend.of not in RECORDED and trend.of not in words.metrics:
+        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
+    if trend.of == "training_loss" and not all(run.training.training_loss_every for run in words.plan.runs.values()):
+        fault = "training_loss is not evaluated in every run"
+        raise UserError(f"{where}.of", fault, "set training.training_loss_every, or compare step_loss")
     if isinstance(trend.at, tuple) and not mini:
         for site in trend.at:
             if site not in words.sites and trend.at != (UNION,):
@@ -393,15 +391,6 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     if not made and not mini:
         raise UserError(where, "better and than have no site in common", "check at, role and held_out")
     return made
-
-
-def _require_quantity(words: Words, trend: Trend, where: str) -> None:
-    """Raise UserError where no run measures the quantity of a trend."""
-    if trend.of not in RECORDED and trend.of not in words.metrics:
-        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
-    if trend.of == "training_loss" and not all(run.training.training_loss_every for run in words.plan.runs.values()):
-        fault = "training_loss is not evaluated in every run"
-        raise UserError(f"{where}.of", fault, "set training.training_loss_every, or compare step_loss")
 
 
 def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:

@@ -135,11 +135,8 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
 def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
     """Return the predictions that could not be scored: run, inference and why."""
     path = paths.study_files(plan.name).missing
-    if not path.exists():
-        return []
-    content = read_json(path)
-    text = dict.fromkeys(("run", "inference", "why"), "text")
-    remedy = "score the study again"
+    content = read_json(path) if path.exists() else []
+    text, remedy = dict.fromkeys(("run", "inference", "why"), "text"), "score the study again"
     if not isinstance(content, list):
         raise UserError(path, "does not hold a list", remedy)
     return [require_object(path, item, text, remedy=remedy) for item in content]
@@ -155,19 +152,19 @@ def blind(predicted: Predictions, samples: Samples) -> pd.DataFrame:
     known: dict[str, dict[str, Run]] = defaultdict(dict)
     for run in predicted.plan.runs.values():
         known[run.condition][run.partition_id] = run
-    levels: dict[tuple[str, ...], list[tuple[tuple[str, str, str], float, float]]] = {}
+    levels: dict[tuple[str, ...], list[tuple[str, str, str, float, float]]] = {}
     for condition, runs in known.items():
         # Conditions on the same partitions have the same test images, and with them the same levels.
         key = next(iter(runs.values())).data.id, *runs
         if key not in levels:
             levels[key] = list(_blind_by_site(predicted, samples, [*runs.values()]))
-        rows += [(condition, *place, chance, majority) for place, chance, majority in levels[key]]
+        rows += [(condition, *level) for level in levels[key]]
     return pd.DataFrame(rows, columns=[*PLACE, "chance", "majority"]).set_index(PLACE)
 
 
 def _blind_by_site(
     predicted: Predictions, samples: Samples, runs: Sequence[Run]
-) -> Iterator[tuple[tuple[str, str, str], float, float]]:
+) -> Iterator[tuple[str, str, str, float, float]]:
     """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read.
 
     `runs` has one run of each fold.
@@ -187,7 +184,7 @@ def _blind_by_site(
         given = np.tile(shares, (len(label), 1))
         for metric in metrics(predicted.plan):
             if not np.isnan(chance := metric.chance(shares)):
-                yield (role, site, metric.name), chance, metric.value(label.to_numpy(), given)
+                yield role, site, metric.name, chance, metric.value(label.to_numpy(), given)
 
 
 @dataclass(frozen=True)
@@ -211,12 +208,11 @@ class Whole:
         counts = [len(part.label) for part in self.parts]
         return sum(counts) if self.parts[0].role == "internal" else counts[0]
 
-
-def value(metric: Metric, parts: Sequence[Part]) -> float:
-    """Return the score at a site over the folds: of all samples at home, and else the mean of the folds."""
-    if parts[0].role == "internal":
-        return joined(metric, parts)[0]
-    return float(np.mean([metric.value(part.label, part.probability) for part in parts]))
+    def value(self, metric: Metric) -> float:
+        """Return the score at the site: of all samples at home, and else the mean of the folds."""
+        if self.parts[0].role == "internal":
+            return joined(metric, self.parts)[0]
+        return float(np.mean([metric.value(part.label, part.probability) for part in self.parts]))
 
 
 def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int | None = None) -> Estimate:
@@ -271,7 +267,7 @@ def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicte
     if not folded.any():
         return scores
     found = {
-        (*whole.level, metric.name, whole.seed): (value(metric, whole.parts), whole.samples)
+        (*whole.level, metric.name, whole.seed): (whole.value(metric), whole.samples)
         for whole in wholes(in_folds.values(), predicted)
         for metric in metrics(predicted.plan)
     }
@@ -284,15 +280,10 @@ def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicte
 
 
 class Level(NamedTuple):
-    """The scores of a condition and an inference at a site, from sums.
+    """The scores of a condition and an inference, by its id, at a site, from sums.
 
-    Attributes
-    ----------
-    condition : runs that differ in their seed only
-    inference : the id of the inference
-    site : name of the site
-    images, patients, groups : numbers of test images, of their patients, and of the groups of these
-    values : the scores, by metric, with intervals over groups and trainings
+    `images`, `patients` and `groups` are the numbers of test images, of their patients, and of the groups of these;
+    `values` are the scores by metric, with intervals over groups and trainings.
     """
 
     condition: Condition

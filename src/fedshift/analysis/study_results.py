@@ -31,7 +31,7 @@ from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data, Run
-from ..tasks.segmentation import COUNTS, NUMBERS, Segmentation, dice_of_images
+from ..tasks.segmentation import Segmentation, counts, dice_of_images
 from . import controls, net_benefit, operating_point, score
 from .conditions import Condition
 from .findings import Findings
@@ -342,8 +342,8 @@ def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
         key = condition.level_inference
         if (run.id, key) not in tables:
             table = results.predictions.masks(run, key)
-            counts = _counts(table[task.columns(run.data.dataset.classes)].to_numpy(dtype=float))
-            tables[run.id, key] = table.assign(dice=dice_of_images(counts))
+            numbers = table[task.columns(run.data.dataset.classes)].to_numpy(dtype=float)
+            tables[run.id, key] = table.assign(dice=dice_of_images(counts(numbers)))
         table = tables[run.id, key]
         part = table[(table["site"] == site) & (table["role"] == role)].dropna(subset="dice")
         if part["mask"].isna().all():
@@ -364,17 +364,12 @@ def cases(results: StudyResults) -> pd.DataFrame:
         done.add(site)
         parts = results.predictions.parts(run, condition.level_inference)
         (part,) = (part for part in parts if (part.site, part.role) == (site, role))
-        counts = _counts(part.probability)
-        tp, fp, fn = np.moveaxis(counts, -1, 0)
+        pixels = counts(part.probability)
+        tp, fp, fn = np.moveaxis(pixels, -1, 0)
         missed, false_alarm = (tp + fn > 0) & (tp + fp == 0), (tp + fn == 0) & (fp > 0)
-        columns = {"dice": dice_of_images(counts), "missed": missed.any(1), "false_alarm": false_alarm.any(1)}
+        columns = {"dice": dice_of_images(pixels), "missed": missed.any(1), "false_alarm": false_alarm.any(1)}
         tables.append(pd.DataFrame({"role": role, "site": site, "case": part.samples, **columns}).dropna(subset="dice"))
     return pd.concat(tables[1:] or tables, ignore_index=True)
-
-
-def _counts(numbers: np.ndarray) -> np.ndarray:
-    """Return true positive, false positive and false negative pixels (n, structures, 3) of kept counts (n, columns)."""
-    return numbers.reshape(len(numbers), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 
 def _outlined(results: StudyResults, shown: pd.DataFrame, run: Run, task: Segmentation) -> Iterator[OutlinedImage]:

@@ -25,6 +25,7 @@ from .values import IDS, Names, Numbers, Row, row
 
 MOST = 12
 """Groups of a column: the largest ones. A column such as the age in years has too many for a table."""
+ROLES = ("external", "internal")
 COLUMNS = [
     *(*IDS, *CONDITION, *INFERENCE, "column", "group", "role", "metric"),
     *("n", "clusters", "mean", "std", "seeds", "low", "high"),
@@ -80,18 +81,16 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
     data = condition.run.data.id
     divided = groups(plan, data, samples)
     people = clusters(lambda _: samples, data)
+    places = [(column, name, role) for column in divided for name in largest(divided[column]) for role in ROLES]
     for key in condition.inferences:
         if plan.inferences[key].uses_labels:
             continue
         trainings = [(run.seed, table) for run, table in predicted.readable(condition.runs.values(), key)]
-        for column, group in divided.items() if trainings else ():
-            for name in largest(group):
-                for role in ("external", "internal"):
-                    parts = [(n, t[(t["role"] == role) & (t["sample"].map(group) == name)]) for n, t in trainings]
-                    if not all(len(part) for _, part in parts):
-                        continue
-                    ids = {"condition_id": condition.id, "inference_id": key, "metric": metric.name, "role": role}
-                    yield _score(metric, parts, people) | ids | {"column": column, "group": name}
+        for column, name, role in places if trainings else ():
+            parts = [(n, t[(t["role"] == role) & (t["sample"].map(divided[column]) == name)]) for n, t in trainings]
+            if all(len(part) for _, part in parts):
+                ids = {"condition_id": condition.id, "inference_id": key, "metric": metric.name, "role": role}
+                yield _score(metric, parts, people) | ids | {"column": column, "group": name}
 
 
 def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:

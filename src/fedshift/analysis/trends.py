@@ -7,20 +7,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from ..study.plan import Plan
 from ..study.published import RECORDED, Side, Trend
 from .conditions import UNION, Cell
 from .published_values import Measure, Values, finite, incomparable
 from .published_words import Pair, Words, pairs
 from .values import NAN, listed
-
-if TYPE_CHECKING:
-    from ..study.plan import Plan
 
 COLUMNS = [
     *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "seeds", "by", "within"),
@@ -139,33 +137,26 @@ class Chance:
         sides: dict[int, list[Cell]] = defaultdict(list)
         for pair in matched:
             for n, cell in enumerate((*pair.better, *pair.than)):
-                sides[n] += self._tested(cell) if trend.of in RECORDED else [cell]
+                one = cell.condition
+                tested = [Cell(one, one.level_inference, role, site) for role, site in one.sites()]
+                sides[n] += tested if trend.of in RECORDED else [cell]
         excess = [self._excess(cells, metric) for cells in sides.values()]
         return bool(excess) and all(_at_most_noise(levels) for levels in excess)
-
-    def _tested(self, cell: Cell) -> list[Cell]:
-        """Return the cells of the scores of a condition, under the inference whose levels are reported."""
-        inference = cell.condition.level_inference
-        return [Cell(cell.condition, inference, role, site) for role, site in cell.condition.sites()]
 
     def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:
         """Return by how much the mean over cells is better than chance for each seed that all have (seeds,)."""
         measure = Measure.of(metric)
         over = []
         for cell in cells:
-            chance = self._level(cell, metric)
+            sites = [cell.site]
+            if cell.site == UNION:  # the mean over the sites of its role
+                sites = [site for role, site in cell.condition.sites() if role == cell.role]
+            levels = [self.levels.get((cell.condition.id, cell.role, site, metric), NAN) for site in sites]
+            chance = float(np.mean(levels))
             scores = finite(self.values.by_seed(cell, metric))
             over.append({seed: measure.gain(score, chance) for seed, score in scores.items()})
         seeds = set.intersection(*map(set, over)) if over else set()
         return np.array([np.mean([gains[seed] for gains in over]) for seed in sorted(seeds)])
-
-    def _level(self, cell: Cell, metric: str) -> float:
-        """Return the level of chance at a cell; the mean over the sites of its role for a union; NaN if unknown."""
-        sites = [cell.site]
-        if cell.site == UNION:
-            sites = [site for role, site in cell.condition.sites() if role == cell.role]
-        levels = [self.levels.get((cell.condition.id, cell.role, site, metric), NAN) for site in sites]
-        return float(np.mean(levels))
 
 
 def _at_most_noise(levels: np.ndarray) -> bool:
@@ -199,14 +190,15 @@ def _row(
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
     wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
     held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
-    verdict = "yes" if held else "no"
-    doubt = _doubt(outcome, lost)
-    if chance.reigns(matched, trend):
-        doubt = ", ".join(filter(None, [doubt, "neither side is above chance"]))
-        if held:
-            verdict = CANNOT_TELL
+    reigns = chance.reigns(matched, trend)
+    doubts = {
+        lost: bool(lost),
+        "one seed: its noise is not known": math.isnan(outcome.error),
+        "within the noise of seeds": outcome.noisy,
+        "neither side is above chance": reigns,
+    }
     row |= {
-        "held": verdict,
+        "held": CANNOT_TELL if held and reigns else "yes" if held else "no",
         "mean_difference": outcome.mean,
         "se": outcome.error,
         "seeds": outcome.differences.shape[1],
@@ -214,7 +206,7 @@ def _row(
         "within": outcome.within,
         "sites_for": outcome.sites_for,
         "sites": len(outcome.sites),
-        "doubt": doubt,
+        "doubt": ", ".join(words for words, holds in doubts.items() if holds),
     }
     paper = _paper(matched, trend, measure, printed)
     if paper:
@@ -262,9 +254,7 @@ def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend
     outcome = TrendResult(differences, tuple(defined), *_bounds(trend, measure))
     cells = [cell for pair in matched for cell in (*pair.better, *pair.than)]
     asked = set.intersection(*({run.seed for run in cell.condition.runs.values()} for cell in cells))
-    if len(seeds) == len(asked):
-        return outcome, ""
-    return outcome, f"{len(seeds)} of {len(asked)} seeds"
+    return outcome, "" if len(seeds) == len(asked) else f"{len(seeds)} of {len(asked)} seeds"
 
 
 def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
@@ -272,16 +262,6 @@ def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
     if not measure.percent:
         return trend.by, trend.within
     return trend.by / 100, None if trend.within is None else trend.within / 100
-
-
-def _doubt(outcome: TrendResult, lost: str) -> str:
-    """Return what weakens an outcome, in words."""
-    doubts = [lost] if lost else []
-    if math.isnan(outcome.error):
-        doubts.append("one seed: its noise is not known")
-    elif outcome.noisy:
-        doubts.append("within the noise of seeds")
-    return ", ".join(doubts)
 
 
 def _printed(words: Words) -> dict[tuple[str, ...], float]:

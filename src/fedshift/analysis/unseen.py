@@ -65,7 +65,7 @@ def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: 
         table = samples(data)
         assigned = predicted.partition(partition)[["sample", "role", "split"]]
     except UserError:
-        return pd.Series(dtype=bool)
+        table = pd.DataFrame()
     if "base" not in table:
         return pd.Series(dtype=bool)
     rows = assigned.astype({"sample": str}).merge(table[["sample", "base"]], on="sample")

@@ -13,8 +13,7 @@ from ._base import Metric
 class MaskMetric(Metric):
     """A score of masks, from what is kept of each image or patient: counts of pixels and distances of surfaces.
 
-    A score is made for each structure, as the mean over images or patients, and is then the mean over structures. A
-    subclass overrides `of_structure`.
+    A score is made for each structure, as the mean over images or patients, and is then the mean over structures.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
@@ -22,11 +21,9 @@ class MaskMetric(Metric):
     def of_structure(self, *_: Any, **numbers: Any) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures); NaN where it is not defined.
 
-        Parameters
-        ----------
-        numbers : tp, fp, fn, hd95, assd and nsd, each (n, structures)
+        `numbers` are tp, fp, fn, hd95, assd and nsd, each (n, structures). By default, it is the one of this name.
         """
-        raise NotImplementedError
+        return np.asarray(numbers[self.name])
 
     @property
     def scale(self) -> str:
@@ -86,9 +83,6 @@ class HD95(SurfaceDistance):
     display_name = "HD95"
     title = "HD95"
 
-    def of_structure(self, hd95: np.ndarray, **_: np.ndarray) -> np.ndarray:
-        return hd95
-
 
 class ASSD(SurfaceDistance):
     """The mean distance of the edge pixels of mask and reference to the other edge.
@@ -100,9 +94,6 @@ class ASSD(SurfaceDistance):
     display_name = "ASSD"
     title = "ASSD"
 
-    def of_structure(self, assd: np.ndarray, **_: np.ndarray) -> np.ndarray:
-        return assd
-
 
 class NSD(MaskMetric):
     """The share of the edge pixels of mask and reference that lie within the task's tolerance of the other edge.
@@ -113,9 +104,6 @@ class NSD(MaskMetric):
     name = "nsd"
     display_name = "NSD"
     title = "Surface Dice"
-
-    def of_structure(self, nsd: np.ndarray, **_: np.ndarray) -> np.ndarray:
-        return nsd
 
 
 class VolumeError(MaskMetric):

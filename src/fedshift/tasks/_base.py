@@ -48,12 +48,8 @@ class Answer(NamedTuple):
 class Control(NamedTuple):
     """The classifier without a network that is tested beside the runs of a task, and its words on pages.
 
-    Attributes
-    ----------
-    worker : which one it is: a key of `jobs.control.WORKERS`
-    sees : what it sees of an image
-    does : what it does with that
-    shortcut : what a network that does no better may have learnt
+    `worker` is a key of `jobs.control.WORKERS`. It `sees` something of an image and `does` something with that; the
+    `shortcut` is what a network that does no better may have learnt.
     """
 
     worker: str

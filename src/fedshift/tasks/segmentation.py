@@ -243,15 +243,13 @@ class Segmentation(Task):
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
         if self.keep == "masks":
             return np.arange(len(predictions))
-        counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
         # An image without a structure and without a prediction of it, whose Dice is NaN, comes last.
-        return np.argsort(dice_of_images(counts), kind="stable")[:WORST]
+        return np.argsort(dice_of_images(counts(predictions)), kind="stable")[:WORST]
 
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
-        counts = predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
-        if not np.isfinite(counts).all() or (counts < 0).any() or (counts % 1).any():
-            return "a count of pixels is not a whole number"
-        return ""
+        pixels = counts(predictions)
+        whole = np.isfinite(pixels).all() and (pixels >= 0).all() and not (pixels % 1).any()
+        return "" if whole else "a count of pixels is not a whole number"
 
     def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
         where = "pixels of the prepared image, not in millimetres"
@@ -343,14 +341,19 @@ def histograms(p: np.ndarray, reference: np.ndarray, structures: Sequence[Sequen
     -------
     Numbers of pixels (n, structures, 2, thresholds), int32.
     """
-    counts = np.empty((len(p), len(structures), len(PLACES), len(THRESHOLDS)), dtype=np.int32)
+    pixels_of = np.empty((len(p), len(structures), len(PLACES), len(THRESHOLDS)), dtype=np.int32)
     for k, classes in enumerate(structures):
         bins = np.searchsorted(THRESHOLDS, np.nan_to_num(p[:, list(classes)].sum(1)), side="right") - 1
         inside = np.isin(reference, classes)
         for side, pixels in enumerate((inside, ~inside & (reference != IGNORED))):
             for i, chosen in enumerate(pixels):
-                counts[i, k, side] = np.bincount(bins[i][chosen], minlength=len(THRESHOLDS))
-    return counts
+                pixels_of[i, k, side] = np.bincount(bins[i][chosen], minlength=len(THRESHOLDS))
+    return pixels_of
+
+
+def counts(predictions: np.ndarray) -> np.ndarray:
+    """Return the pixels of COUNTS (n, structures, 3) from what is kept of images or patients (n, columns)."""
+    return predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
@@ -359,12 +362,12 @@ def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
         return np.asarray(2 * tp / (2 * tp + fp + fn))
 
 
-def dice_of_images(counts: np.ndarray) -> np.ndarray:
+def dice_of_images(pixels: np.ndarray) -> np.ndarray:
     """Return the Dice of each image (n,) from tp, fp and fn (n, structures, 3): the mean over its structures.
 
     A structure that is neither there nor predicted does not count; NaN where that holds for all.
     """
-    scores = dice(*np.moveaxis(counts, -1, 0))
+    scores = dice(*np.moveaxis(pixels, -1, 0))
     counted = ~np.isnan(scores)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.nansum(scores, 1) / counted.sum(1))
