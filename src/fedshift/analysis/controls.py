@@ -21,7 +21,7 @@ from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
-from .predictions import Part, Predictions
+from .predictions import Part, Predictions, divided
 from .values import IDS, Names, Numbers, Row, Value, row
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
@@ -123,17 +123,9 @@ def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, 
     columns = predicted.columns(run)
     require_columns(path, rows, dict.fromkeys(columns, "numbers"))
     rows = predicted.by_patient(run, rows.sort_values(["site", "sample"], ignore_index=True))
-    return {
-        (str(role), str(site)): Part(
-            str(site),
-            str(role),
-            pd.Index(part["sample"]),
-            part["label"].to_numpy(),
-            part[columns].to_numpy(dtype=float),
-            {},
-        )
-        for (role, site), part in rows.groupby(["role", "site"], sort=False)
-    }
+    numbers = rows[columns].to_numpy(dtype=float)
+    parts = (part._replace(probability=numbers[members]) for members, part in divided(rows, []))
+    return {(part.role, part.site): part for part in parts}
 
 
 def _means(

@@ -157,7 +157,7 @@ class Predictions:
             counts = stacked.reshape(len(columns) // 2, len(PLACES), len(table), len(THRESHOLDS)).transpose(2, 0, 1, 3)
         except (KeyError, TypeError, ValueError):
             raise Missing(path, "holds no histograms of the probabilities of structures") from None
-        return [part._replace(probability=counts[rows]) for rows, part in _divided(table, [])]
+        return [part._replace(probability=counts[rows]) for rows, part in divided(table, [])]
 
     def columns(self, run: Run) -> list[str]:
         """Return the names of the numbers that are kept of an image."""
@@ -317,7 +317,7 @@ class Predictions:
         alike = self._shared[run.partition_id, split]
         shared = next((one for one in alike if table.equals(one.table)), None)
         if shared is None:
-            shared = _Kept(table, _divided(table, counted), np.empty((0, 0)))
+            shared = _Kept(table, divided(table, counted), np.empty((0, 0)))
             alike.append(shared)
         return shared._replace(probability=numbers)
 
@@ -328,7 +328,7 @@ def _read(path: Path) -> pd.DataFrame:
     return table.astype(dict.fromkeys(table.select_dtypes("str").columns, object))
 
 
-def _divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarray, Part]]:
+def divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarray, Part]]:
     """Return the rows of each site, with what runs share. `counted` are columns of what an inference counted there."""
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):
