@@ -15,7 +15,7 @@ from fake_study import predictions_of
 from sets_study import made
 
 from fedshift.analysis import conformal as c
-from fedshift.analysis.estimates import wilson_interval
+from fedshift.analysis.estimates import wilson
 from fedshift.core import digest
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
@@ -241,7 +241,7 @@ def test_pooled_sets_at_home_and_outside(tmp_path: Path, monkeypatch: pytest.Mon
         assert row["quantile"] == close(0.4) and row["coverage"] == close(coverage)
         assert (row["size"], row["decided"], row["several"], row["none"]) == close((1, 1, 0, 0))
         # both trainings say the same, so that the interval is that of patients
-        assert (row["low"], row["high"]) == close(wilson_interval(coverage, patients), abs=1e-9)
+        assert (row["low"], row["high"]) == close(wilson(coverage, patients), abs=1e-9)
     # Wilson's upper end of 30 of 40 is 0.858, and the lower end of 8 of 8 is 0.676
     assert [found[site]["verdict"] for site in ("centre0", "centre1")] == ["cannot tell", "broken"]
     table = results.table("conformal")
@@ -327,7 +327,7 @@ def test_folds_test_each_patient_at_home_once(tmp_path: Path, monkeypatch: pytes
     assert {row["calibrated"] for row in found.values()} == {16}
     row = found["centre1"]
     assert row["coverage"] == close(0.75)
-    assert (row["low"], row["high"]) == close(wilson_interval(0.75, 40), abs=1e-9)
+    assert (row["low"], row["high"]) == close(wilson(0.75, 40), abs=1e-9)
 
 
 def test_nothing_changes_for_a_study_without_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
