@@ -14,7 +14,7 @@ from scipy.special import expit
 from simulated import Hospital, command, table
 
 from fedshift.analysis.conformal import UNITS, Sets, Structure, Units, likely
-from fedshift.study.analysis_plan import Conformal
+from fedshift.study.declaration import Conformal
 from fedshift.tasks.segmentation import histograms
 
 BEGIN = "<!-- Promises begin: make coverage writes it -->\n"

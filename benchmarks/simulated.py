@@ -29,7 +29,7 @@ from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset
 from fedshift.metrics import Metric
-from fedshift.study.analysis_plan import Threshold
+from fedshift.study.declaration import Threshold
 from fedshift.study.plan import Plan, Study
 
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"

@@ -14,8 +14,7 @@ import pandas as pd
 from fedshift.analysis import communication, published_values, study_results
 from fedshift.analysis.published_values import Values
 from fedshift.analysis.published_words import Words
-from fedshift.io.paths import Paths
-from fedshift.io.result_tables import SCORES
+from fedshift.io.paths import SCORES, Paths
 from fedshift.io.tables import write_table
 from fedshift.study import plan as plans
 

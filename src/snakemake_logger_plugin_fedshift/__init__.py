@@ -70,7 +70,7 @@ class _Job:
 
     def progress(self) -> str:
         """Return the round and remaining time that the job's log gives last; without them, how long it has run."""
-        from fedshift.planning.run_state import last_line
+        from fedshift.planning.status import last_line
 
         found = LEFT.match(last_line(self.log)) if self.log else None
         return f"{self.words}: {', '.join(found.groups()) if found else self.took()}"

@@ -20,8 +20,7 @@ from fedshift.core import digest
 from fedshift.core.errors import UserError
 from fedshift.core.registry import validated
 from fedshift.io.tables import read_table, write_table
-from fedshift.study.analysis_plan import Conformal
-from fedshift.study.declaration import Study
+from fedshift.study.declaration import Conformal, Study
 from fedshift.study.plan import Plan, Run
 
 close = pytest.approx

@@ -20,7 +20,7 @@ from fedshift.data.samples import TensorSamples
 from fedshift.engine.prediction import probabilities
 from fedshift.inferences import Inference
 from fedshift.io.tables import read_table
-from fedshift.jobs.features import last_inputs
+from fedshift.jobs.predict import last_inputs
 from fedshift.page import summary
 
 

@@ -19,7 +19,7 @@ from fedshift.core.errors import UserError, UserErrors
 from fedshift.core.registry import validated
 from fedshift.page.html import Fold
 from fedshift.page.registered import asked, hypotheses_section
-from fedshift.study.analysis_plan import Hypothesis
+from fedshift.study.declaration import Hypothesis
 from fedshift.study.plan import Run
 
 AVG, PROX = {"algorithm": "fedavg"}, {"algorithm": "fedprox"}

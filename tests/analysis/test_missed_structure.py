@@ -19,7 +19,7 @@ from fedshift.io.tables import read_table, write_table
 from fedshift.page import threshold_and_probabilities
 from fedshift.page.phrases import Nouns
 from fedshift.page.summary import summarise
-from fedshift.study.analysis_plan import Conformal
+from fedshift.study.declaration import Conformal
 from fedshift.tasks.segmentation import THRESHOLDS
 
 close = pytest.approx

@@ -25,8 +25,7 @@ from fedshift.core.registry import validated
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import summary
-from fedshift.study.analysis_plan import Threshold
-from fedshift.study.declaration import Study
+from fedshift.study.declaration import Study, Threshold
 from fedshift.study.plan import Plan
 
 AT_HOME = np.array([0] * 10 + [1] * 5) == 1

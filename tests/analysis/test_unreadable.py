@@ -11,8 +11,7 @@ import pytest
 
 from fedshift.analysis import controls, operating_point, predictions, study_results
 from fedshift.core.errors import UserError
-from fedshift.io.paths import Paths
-from fedshift.io.result_tables import RESULT_TABLES
+from fedshift.io.paths import RESULT_TABLES, Paths
 from fedshift.io.tables import read_table, write_table
 
 KEY = RESULT_TABLES["operating_points"].keys

@@ -247,7 +247,7 @@ REACHED = reached()
         ("io/disk.py", set()),
         ("io/download.py", set()),
         ("core/errors.py", set()),
-        ("jobs/store.py", set()),
+        ("jobs/accept.py", set()),
         ("cli/steps.py", set()),
         ("analysis/effects.py", set()),
         ("page/page.py", set()),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshift.core import digest, places
+from fedshift.core import digest, registry
 from fedshift.core.digest import Code
 
 FEDSHIFT = {
@@ -66,7 +66,7 @@ def made(tmp_path: Path) -> Writer:
     """Return the digest of a module of a folder of plug-ins, with some of its files, or of fedshift's, changed."""
     write(tmp_path / "fedshift", FEDSHIFT)
     write(tmp_path / "plugins", LAB)
-    name = places._package(tmp_path / "plugins")
+    name = registry._package(tmp_path / "plugins")
 
     def made_of(module: str = "half", fedshift: dict[str, str] | None = None, **files: str) -> str:
         write(tmp_path / "fedshift", fedshift or {})
@@ -124,7 +124,7 @@ def test_neither_the_folder_nor_the_package_counts(
     write(tmp_path / "path" / "lab", {**LAB, "__init__.py": ""})
     monkeypatch.syspath_prepend(tmp_path / "path")
     importlib.invalidate_caches()
-    for module in (f"{places._package(tmp_path / 'elsewhere')}.half", "lab.half"):
+    for module in (f"{registry._package(tmp_path / 'elsewhere')}.half", "lab.half"):
         assert digest_of(tmp_path, module) == inside, module
 
 

@@ -42,8 +42,8 @@ from fedshift.core import registry
 from fedshift.io.paths import Paths, checksum
 from fedshift.io.tables import read_table
 from fedshift.io.text import read_json
-from fedshift.jobs import store
-from fedshift.planning.files import SOURCES, outputs
+from fedshift.jobs import accept
+from fedshift.planning.call import SOURCES, outputs
 
 ROOT = Path(__file__).parents[2]
 TRIALS, SEED = 120, 0
@@ -157,7 +157,7 @@ class Project:
         files = [(rule, file) for rule, files in made.items() for file in files]
         files += [(rule, checksum(files[0])) for rule, files in made.items()]
         with contextlib.chdir(self.root):
-            kept, _ = store.kept(Paths())  # one for each training of the search
+            kept, _ = accept.kept(Paths())  # one for each training of the search
             return [*files, *(("train", file) for file in kept.files.trained), ("train", checksum(kept.files.model))]
 
     def contents(self, timed: bool = True) -> dict[str, Any]:

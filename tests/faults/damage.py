@@ -23,7 +23,7 @@ from harm import DAMAGES, damage
 from fedshift import study
 from fedshift.cli import parser as cli
 from fedshift.io.paths import Paths
-from fedshift.planning.files import Output, outputs
+from fedshift.planning.call import Output, outputs
 
 NAME = "study.yaml"
 SCALELESS = ("index",)

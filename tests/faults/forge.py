@@ -31,7 +31,7 @@ from fedshift.io.arrays import read_tensors, write_tensors
 from fedshift.io.paths import Paths, checksum
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import write_json
-from fedshift.planning.files import outputs
+from fedshift.planning.call import outputs
 
 Change = Callable[[Path], None]
 NAME = "study.yaml"

@@ -15,7 +15,7 @@ from searched_study import trained
 
 from fedshift.io import checksums
 from fedshift.io.paths import Paths
-from fedshift.jobs import store
+from fedshift.jobs import accept
 from fedshift.jobs.choose import choose
 from fedshift.study.plan import Plan
 
@@ -27,7 +27,7 @@ CUTS = [harm.Fault("no space"), harm.Fault("cut and kill")]
 def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> tuple[Plan, Paths]:
     """A search whose two candidates are trained; the chosen one's files are copied, or linked as large files are."""
     if request.param:
-        monkeypatch.setattr(store, "COPIED", 0)
+        monkeypatch.setattr(accept, "COPIED", 0)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # syncs count, but nobody waits for the disk
     training = {"rounds": 4, "lr": [0.3, 0.2]}
     plan, paths = fake_study.build(

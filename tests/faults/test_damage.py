@@ -15,7 +15,7 @@ from fedshift.io.checksums import record
 from fedshift.io.paths import Paths, checksum
 from fedshift.io.tables import read_table, write_table
 from fedshift.io.text import read_json, write_json
-from fedshift.jobs import store
+from fedshift.jobs import accept
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_lost_run_comes_back_when_its_command_is_repeated(finished: damage.Fin
 
 def test_verify_names_a_damaged_copy_in_the_store(finished: damage.Finished) -> None:
     with finished.here():
-        (entry,) = store.kept(Paths())
+        (entry,) = accept.kept(Paths())
         with finished.damaged(entry.files.model, "flip", True):
             code, said = finished.call("verify")
     assert code == 0
@@ -135,8 +135,8 @@ def test_verify_names_a_damaged_copy_in_the_store(finished: damage.Finished) -> 
 
 def test_clean_removes_superseded_runs_alone(finished: damage.Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     with finished.here():
-        (entry,) = store.kept(Paths())
-        old = store.Kept(entry.folder.with_name("0" * 32))
+        (entry,) = accept.kept(Paths())
+        old = accept.Kept(entry.folder.with_name("0" * 32))
         old.folder.mkdir()
         for file in entry.files.trained:
             (old.folder / file.name).write_bytes(b"other")
@@ -145,7 +145,7 @@ def test_clean_removes_superseded_runs_alone(finished: damage.Finished, monkeypa
         code, said = finished.call("clean")
         assert code == 0
         assert f"removed {old.folder}" in said
-        assert [kept.folder for kept in store.kept(Paths())] == [entry.folder]
+        assert [kept.folder for kept in accept.kept(Paths())] == [entry.folder]
 
 
 def parquet_of(name: str, id_: str) -> Callable[[Path], None]:

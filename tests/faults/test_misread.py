@@ -13,8 +13,7 @@ import pytest
 
 from fedshift.core.errors import UserError
 from fedshift.io import text
-from fedshift.io.paths import DataFiles, RunFiles, StudyFiles
-from fedshift.io.result_tables import SUMMARISED
+from fedshift.io.paths import SUMMARISED, DataFiles, RunFiles, StudyFiles
 
 NUMBER, SEED = int(os.environ.get("FEDSHIFT_DAMAGE", "2")), int(os.environ.get("FEDSHIFT_DAMAGE_SEED", "0"))
 

@@ -26,7 +26,7 @@ from toy import SIZES
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.messages import Message
 from fedshift.flower import processes, wire
-from fedshift.flower.superlink import superlink
+from fedshift.flower.nodes import superlink
 from fedshift.hospitals.study_server import OfRun, wait_for_sites
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from three_sites import SITES
 
 from fedshift import study
 from fedshift.core.errors import UserError
-from fedshift.flower import keys, processes, supernode
+from fedshift.flower import keys, nodes, processes
 from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths
 
@@ -163,4 +163,4 @@ def test_a_stranger_is_not_let_in_and_is_told_why(towns: Any, monkeypatch: pytes
         stranger = Hospital(plan, "east", Path("images.csv"), rows=True, offers=False)
         ca = town.root / "server" / "federation" / "ca.crt"
         with pytest.raises(UserError, match="does not let this site in: it does not know its key"):
-            supernode.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")
+            nodes.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")

@@ -16,8 +16,8 @@ from flwr.superlink.routers.fleet.router import router as fleet
 from patience import until
 
 from fedshift.flower.keys import Keys, write
+from fedshift.flower.nodes import CALLS, LARGEST, opened_gate
 from fedshift.flower.processes import free_port
-from fedshift.flower.superlink import CALLS, LARGEST, opened_gate
 
 
 class Behind:

@@ -29,7 +29,7 @@ from fedshift.core.units import FLOAT_BYTES
 from fedshift.engine.coordinator import Coordinator
 from fedshift.engine.messages import Fault, Message, content_of
 from fedshift.engine.specification import Specification
-from fedshift.flower import keys, processes, superlink, wire
+from fedshift.flower import keys, nodes, processes, wire
 from fedshift.flower.wire import PUSHES, FlowerTransport, message_of, records_of
 from fedshift.hospitals import agreed
 from fedshift.hospitals.hospital import Hospital, leaves
@@ -398,7 +398,7 @@ def test_a_path_with_a_space_is_reached_by_one_without(tmp_path: Path) -> None:
         assert same == tmp_path
 
 
-@pytest.mark.parametrize(("failures", "rounds"), [(2, 0), (superlink.STARTS, 0), (4 * superlink.STARTS, 1)])
+@pytest.mark.parametrize(("failures", "rounds"), [(2, 0), (nodes.STARTS, 0), (4 * nodes.STARTS, 1)])
 def test_a_superlink_that_ends_is_started_again_as_long_as_rounds_are_finished(
     failures: int, rounds: int, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,11 +415,11 @@ def test_a_superlink_that_ends_is_started_again_as_long_as_rounds_are_finished(
             raise processes.EndedError("flower-superlink", "has ended with code -9", "see its log")
         return ["north"]
 
-    monkeypatch.setattr(superlink, "_served", served)
+    monkeypatch.setattr(nodes, "_served", served)
     with contextlib.chdir(root / "server"):
         plan = study.load(Path("study.yaml"), "mini")
-        if failures == superlink.STARTS:
+        if failures == nodes.STARTS:
             with pytest.raises(UserError, match="has ended 5 times in one round; see its log"):
-                superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False)
+                nodes.serve(plan, None, "127.0.0.1:1", 1, 1, False)
         else:
-            assert superlink.serve(plan, None, "127.0.0.1:1", 1, 1, False) == ["north"]
+            assert nodes.serve(plan, None, "127.0.0.1:1", 1, 1, False) == ["north"]

@@ -29,10 +29,9 @@ from fedshift.data.partition import Partition
 from fedshift.datasets.own_images import OwnImages
 from fedshift.io import disk
 from fedshift.io.arrays import map_array, read_tensors
-from fedshift.io.guards import require_columns, require_object, tell_outside
 from fedshift.io.images import read_image
 from fedshift.io.tables import read_table, read_texts
-from fedshift.io.text import inert, read_json, read_yaml, write_text
+from fedshift.io.text import inert, read_json, read_yaml, require_columns, require_object, tell_outside, write_text
 from fedshift.models import Model, initialise
 from fedshift.models.mlp import MLP
 
@@ -137,7 +136,7 @@ def test_a_pipe_among_images_is_refused_or_left_out(trained_project: Project, tm
 
 
 def test_a_pipe_for_a_log_or_a_lock_does_not_stop_the_status(tmp_path: Path) -> None:
-    from fedshift.planning.run_state import is_locked, last_line, last_round
+    from fedshift.planning.status import is_locked, last_line, last_round
 
     os.mkfifo(tmp_path / "pipe")
     with in_the_end():

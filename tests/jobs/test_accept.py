@@ -24,7 +24,7 @@ from fedshift.io.tables import write_table
 from fedshift.io.text import read_json, write_json, write_text
 from fedshift.jobs import accept
 from fedshift.jobs.accept import Ledger
-from fedshift.planning.run_state import state_of
+from fedshift.planning.status import state_of
 from fedshift.study.plan import Plan
 
 PATHS = Paths()

@@ -15,7 +15,7 @@ from fedshift.engine.federation import Federation
 from fedshift.io import checksums
 from fedshift.io.paths import Paths, RunFiles, checksum
 from fedshift.io.tables import read_table, write_table
-from fedshift.jobs import store
+from fedshift.jobs import accept
 from fedshift.jobs.train import train
 from fedshift.study.run import Run
 
@@ -58,8 +58,8 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Federation, "run", lambda *_, **__: pytest.fail("it was trained again"))
 
 
-def entry(paths: Paths) -> store.Kept:
-    (only,) = store.kept(paths)
+def entry(paths: Paths) -> accept.Kept:
+    (only,) = accept.kept(paths)
     return only
 
 
@@ -90,7 +90,7 @@ def test_a_small_file_that_is_written_into_comes_back(run: Run, paths: Paths) ->
 
 
 def test_large_files_are_hard_links_and_take_no_space(run: Run, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "COPIED", 0)
+    monkeypatch.setattr(accept, "COPIED", 0)
     files, kept = paths.run_files(run.id), entry(paths)
     kept.remove()
     kept.keep(files)
@@ -106,7 +106,7 @@ def test_a_disk_without_hard_links_gets_copies(run: Run, paths: Paths, monkeypat
     def refused(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(store, "COPIED", 0)
+    monkeypatch.setattr(accept, "COPIED", 0)
     monkeypatch.setattr(Path, "hardlink_to", refused)
     files, kept = paths.run_files(run.id), entry(paths)
     kept.remove()
@@ -131,7 +131,7 @@ def test_other_inputs_and_other_code_are_trained(run: Run, paths: Paths, monkeyp
     file.write_text(json.dumps(card))
     train(run, paths, code="code", keep=True)
     assert len(trained) == 3
-    assert len(list(store.kept(paths))) == 4
+    assert len(list(accept.kept(paths))) == 4
 
 
 @pytest.mark.parametrize("name", ["spec.json", "model.safetensors", "rounds.parquet", ".model.safetensors.sha256"])
@@ -165,28 +165,28 @@ def test_a_full_disk_keeps_the_run_and_says_so(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     entry(paths).remove()
-    monkeypatch.setattr(store.shutil, "copyfile", full)
+    monkeypatch.setattr(accept.shutil, "copyfile", full)
     train(run, paths, code="code", keep=True)
     assert not any(checksums.damage(file) for file in paths.run_files(run.id).trained)
-    assert list(store.kept(paths)) == []
+    assert list(accept.kept(paths)) == []
     assert "could not be kept a second time" in capsys.readouterr().err
 
 
 def test_an_accepted_manifest_is_kept_too(run: Run, paths: Paths) -> None:
     files = paths.run_files(run.id)
     manifest = {**json.loads(files.manifest.read_text()), "accepted": [{"code": "new"}]}
-    store.write_manifest(paths, run.id, manifest)
+    accept.write_manifest(paths, run.id, manifest)
     assert json.loads(entry(paths).files.manifest.read_text()) == manifest
     assert entry(paths).damage() == {}
-    assert list(store.superseded(paths)) == []
+    assert list(accept.superseded(paths)) == []
 
 
 def test_only_runs_that_were_trained_again_are_superseded(run: Run, paths: Paths) -> None:
-    assert list(store.superseded(paths)) == []
+    assert list(accept.superseded(paths)) == []
     first = entry(paths)
     train(run, paths, code="other code", keep=True)
-    assert list(store.superseded(paths)) == [first]
+    assert list(accept.superseded(paths)) == [first]
     lose(paths.run_files(run.id))
-    assert list(store.superseded(paths)) == [], "what is kept is all that is left of the run"
+    assert list(accept.superseded(paths)) == [], "what is kept is all that is left of the run"
     first.remove()
-    assert len(list(store.kept(paths))) == 1
+    assert len(list(accept.kept(paths))) == 1

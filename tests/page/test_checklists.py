@@ -17,8 +17,7 @@ from fedshift.page import downloads
 from fedshift.page.downloads import Item
 from fedshift.page.html import _environment
 from fedshift.page.sections import from_authors, reporting
-from fedshift.study.author import Author
-from fedshift.study.declaration import Study
+from fedshift.study.declaration import Author, Study
 
 CLAIM = downloads.items("CLAIM 2024")
 TRIPOD_AI = downloads.items("TRIPOD+AI")

@@ -30,8 +30,8 @@ from fedshift.io.text import write_json, write_text
 from fedshift.jobs import round_log as roundlog
 from fedshift.jobs import train as job
 from fedshift.jobs.round_log import RoundLog
-from fedshift.planning import run_state, status
-from fedshift.planning.run_state import State, state_of
+from fedshift.planning import status
+from fedshift.planning.status import State, state_of
 from fedshift.study.run import Run
 
 NOW = 1_700_000_000.0
@@ -55,7 +55,7 @@ def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config" / "studies").mkdir(parents=True)
     (tmp_path / "config" / "studies" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_state, "time", SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW))
 
 
 def runs() -> list[Run]:
@@ -158,7 +158,7 @@ def test_a_run_at_work_that_is_silent(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert status._words(state, "").endswith("ETA 0:10, no output for 5:00")
 
 
-LONG = json.dumps({"round": 5, "rows": "x" * 3 * run_state.PIECE}) + "\n"
+LONG = json.dumps({"round": 5, "rows": "x" * 3 * status.PIECE}) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_the_last_line_counts_once_it_is_whole(
 ) -> None:
     log = began(run, 4, monkeypatch) / "rounds.jsonl"
     log.write_text(log.read_text() + written)
-    assert run_state.last_round(log)["round"] == number
+    assert status.last_round(log)["round"] == number
 
 
 @pytest.mark.parametrize("content", ["", "\n", "[]\n", '{"a": 1}\n', "x" * 200_000])
 def test_no_round_yet(content: str, tmp_path: Path) -> None:
     (tmp_path / "rounds.jsonl").write_text(content)
-    assert run_state.last_round(tmp_path / "rounds.jsonl") == {}
+    assert status.last_round(tmp_path / "rounds.jsonl") == {}
 
 
 def test_a_job_in_its_first_round(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +313,7 @@ def test_looking_leaves_a_free_lock_free(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
     aged(100, lock)
-    assert run_state.is_locked(lock) is False
+    assert status.is_locked(lock) is False
     with disk.locked(lock):
         pass
 
@@ -334,7 +334,7 @@ def test_a_file_system_without_locks_goes_by_the_news(run: Run, monkeypatch: pyt
 # ---- all runs
 
 
-def of(state: run_state.StateName, **more: Any) -> State:
+def of(state: status.StateName, **more: Any) -> State:
     return State("r", "B", 0, state, 10, **more)
 
 
@@ -433,7 +433,7 @@ class Killed(BaseException):
 
 
 def test_a_real_run_at_work_then_killed_then_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_state, "time", time)
+    monkeypatch.setattr(status, "time", time)
     plan, paths = fake_study.build(tmp_path, training={"rounds": 4, "batch_size": 8, "select": "last"})
     run = next(iter(plan.runs.values()))
     shutil.rmtree(paths.run(run.id))

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from fedshift.cli import parser
-from fedshift.planning import run_state, status
-from fedshift.planning.run_state import State
+from fedshift.planning import status
+from fedshift.planning.status import State
 
 
-def of(run: str, state: run_state.StateName, message: str = "") -> State:
+def of(run: str, state: status.StateName, message: str = "") -> State:
     return State(run, "B", 0, state, 10, round=4 if state == "running" else None, message=message)
 
 

@@ -10,7 +10,7 @@ from predicting import complaint, load
 
 from fedshift.cli import main
 from fedshift.io.paths import Paths
-from fedshift.planning.files import outputs
+from fedshift.planning.call import outputs
 from fedshift.planning.plan import job_counts
 
 TRAINING = {"rounds": 2, "batch_size": 8}

@@ -9,7 +9,7 @@ from pathlib import Path
 from combinations import all_combinations
 
 from fedshift.engine.site import Site
-from fedshift.flower import processes, supernode
+from fedshift.flower import nodes, processes
 from fedshift.hospitals.hospital import Hospital
 from fedshift.io.paths import Paths
 
@@ -35,4 +35,4 @@ if __name__ == "__main__":
     site, address, folder = sys.argv[1:]
     processes.require_flower()
     with processes.ended_by_signals():
-        supernode.take_part(MatrixHospital(site, Path(folder)), address, None, None)
+        nodes.take_part(MatrixHospital(site, Path(folder)), address, None, None)

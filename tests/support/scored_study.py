@@ -13,8 +13,7 @@ from fake_study import ShareRight
 from fedshift.analysis import score
 from fedshift.analysis.findings import Findings
 from fedshift.analysis.study_results import StudyResults, draw, load
-from fedshift.io.paths import Paths
-from fedshift.io.result_tables import SUMMARISED
+from fedshift.io.paths import SUMMARISED, Paths
 from fedshift.io.tables import write_table
 from fedshift.page import page, summary
 from fedshift.study.plan import Plan

@@ -21,8 +21,7 @@ from fedshift.flower import processes
 from fedshift.io.arrays import read_tensors
 from fedshift.io.paths import Paths
 from fedshift.io.text import read_json
-from fedshift.jobs.assign import assign
-from fedshift.jobs.prepare import obtain, prepare
+from fedshift.jobs.prepare import assign, obtain, prepare
 from fedshift.jobs.train import train
 
 FEDSHIFT = ("-m", "fedshift")

@@ -15,15 +15,14 @@ import snakemake_logger_plugin_fedshift as terminal
 from fedshift import study
 from fedshift.core import digest, fork_server, registry
 from fedshift.io import shipped
-from fedshift.io.paths import Paths, memory, papers
-from fedshift.io.result_tables import SUMMARISED
-from fedshift.io.project import folders as plugin_folders
+from fedshift.io.paths import SUMMARISED, Paths, memory, papers
+from fedshift.io.shipped import folders as plugin_folders
 from fedshift.jobs import accept
 from fedshift.analysis import published_words
 from fedshift.analysis.published_words import require
 from fedshift.analysis.published_words import of_ledger
-from fedshift.planning.call import Call, errors_end_the_call, in_words, lift_default_limit, say_last, say_pages
-from fedshift.planning.files import finished, require_own_name
+from fedshift.planning.call import Call, errors_end_the_call, finished, in_words, lift_default_limit
+from fedshift.planning.call import require_own_name, say_last, say_pages
 from fedshift.study import calls
 
 PATHS = Paths()

@@ -20,7 +20,7 @@ from scipy.special import betaincinv
 
 from ..core.rng import stream
 from ..data.prepared import persons
-from ..study.analysis_plan import Conformal
+from ..study.declaration import Conformal
 from ..study.plan import Plan
 from ..study.run import Run
 from ..tasks.segmentation import THRESHOLDS, Segmentation

@@ -10,9 +10,8 @@ import pandas as pd
 
 from ..data.partition import Partition
 from ..io import identity
-from ..io.guards import require_columns
 from ..io.tables import read_table
-from ..io.text import readable
+from ..io.text import readable, require_columns
 from ..metrics import Metric
 from ..study.run import Run
 from ..tasks import Control

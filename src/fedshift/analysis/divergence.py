@@ -13,7 +13,7 @@ from ..core import registry
 from ..inferences import Inference
 from ..io.paths import Paths
 from ..io.tables import write_table
-from ..jobs.features import SiteFeatures, features
+from ..jobs.predict import SiteFeatures, features
 from ..study.plan import Plan
 from . import study_results
 from .conditions import CONDITION, Condition, plain

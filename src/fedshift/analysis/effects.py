@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..metrics import Metric
-from ..study.analysis_plan import MARGIN
+from ..study.declaration import MARGIN
 from ..study.plan import Plan
 from . import estimates, score
 from .conditions import ALL, CONDITION, Condition, plain, several

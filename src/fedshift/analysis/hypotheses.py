@@ -12,7 +12,7 @@ from .conditions import Cell, Finder
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..study.analysis_plan import Hypothesis, Sites
+    from ..study.declaration import Hypothesis, Sites
     from ..study.plan import Plan
     from .effects import Estimates
     from .estimates import Estimate

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..study.analysis_plan import Threshold
-from ..study.declaration import Study
+from ..study.declaration import Study, Threshold
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, Group

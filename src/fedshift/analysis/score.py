@@ -28,10 +28,8 @@ from ..core import registry
 from ..core.console import say
 from ..core.errors import UserError
 from ..io import checksums, identity, tables
-from ..io.guards import require_columns, require_object
-from ..io.paths import Paths
-from ..io.result_tables import TEXT
-from ..io.text import read_json, readable, write_json
+from ..io.paths import TEXT, Paths
+from ..io.text import read_json, readable, require_columns, require_object, write_json
 from ..metrics import Metric
 from ..study import calls
 from ..study.plan import Plan

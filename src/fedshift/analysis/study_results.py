@@ -22,12 +22,10 @@ from ..data.prepared import read_card, read_samples
 from ..figures import Figure, Mistake, OutlinedImage, Results, SiteMistakes, SiteOutlines
 from ..figures._base import no_cases
 from ..io.arrays import map_array
-from ..io.guards import require_columns, require_unique
 from ..io.images import decoded
-from ..io.paths import Paths
-from ..io.result_tables import RESULT_TABLES
-from ..io.text import readable, write_text
-from ..jobs.provenance import read_manifest
+from ..io.paths import RESULT_TABLES, Paths
+from ..io.text import readable, require_columns, require_unique, write_text
+from ..jobs.machine import read_manifest
 from ..jobs.round_log import read_rounds
 from ..study.plan import Plan
 from ..study.run import Data, Run

@@ -1,6 +1,6 @@
 """The numbers of a study: the one table of them, numbers.parquet, its values, and how people read these.
 
-The CSV files of a study (see `io.result_tables`) are views of its rows, and the page looks its numbers up in it.
+The CSV files of a study (see `io.paths`) are views of its rows, and the page looks its numbers up in it.
 `Names` is the one place where ids meet the words that people read: all else in the package is keyed by LEVELS.
 """
 
@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ..io.guards import require_columns, require_unique
 from ..io.paths import StudyFiles
 from ..io.tables import read_table
-from ..io.text import inert, readable, write_text
+from ..io.text import inert, readable, require_columns, require_unique, write_text
 from ..metrics import Metric
 from ..study.plan import Plan
 from .conditions import ALL, CONDITION, conditions

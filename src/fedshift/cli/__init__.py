@@ -1,4 +1,4 @@
-"""The command line: the parser, one module for each group of commands, and the catalogue of algorithms for the docs.
+"""The command line: the parser, and modules of commands that belong together.
 
 A command reads its arguments, calls one function of a layer below, and prints the result.
 Nothing is computed here, and no numeric library is loaded before a command needs it.

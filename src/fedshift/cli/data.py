@@ -54,7 +54,7 @@ def add_scans(group: Group) -> None:
 
 def table(args: argparse.Namespace) -> None:
     """Write the table of a folder of scans that own_images reads, with pseudonyms for patients."""
-    from ..jobs.scan_table import write_scan_table
+    from ..jobs.found_images import write_scan_table
 
     listed = write_scan_table(args.folder, args.site, args.out, args.key, args.labels)
     for line in listed.report():

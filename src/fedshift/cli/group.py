@@ -15,8 +15,8 @@ from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
-from ..io.project import configuration
-from ..jobs.devices import write_usage
+from ..io.shipped import configuration
+from ..jobs.machine import write_usage
 from ..study.calls import scale_of, written
 
 if TYPE_CHECKING:

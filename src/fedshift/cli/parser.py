@@ -20,9 +20,9 @@ from ..core.console import say
 from ..core.errors import Interrupted, UserError, did_you_mean, out_of_memory
 from ..core.process import LIMITS, OWN_THREADS
 from ..io.paths import STUDIES
-from ..io.project import plugin_folders
+from ..io.shipped import plugin_folders
 from ..study import known
-from . import data, plugins, projects, real_sites, steps, studies, trained
+from . import data, plugins, projects, runs, steps, studies
 from .group import Group, announce_work, take_project_scale
 
 SHELLS = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}
@@ -89,12 +89,12 @@ def completion_script(shell: str, commands: dict[str, argparse.ArgumentParser]) 
 GROUPS = {
     "Projects": projects.add,
     "Studies and plans": studies.add,
-    "Your own images, and bundles": trained.add,
+    "Your own images, and bundles": runs.add,
     "Scans of a hospital": data.add_scans,
     "Whole slides": data.add_slides,
     "Scores, figures and pages": steps.add_reports,
-    "Between real sites": real_sites.add,
-    "Exports": trained.add_exports,
+    "Between real sites": runs.add_sites,
+    "Exports": runs.add_exports,
     "Care of finished work": studies.add_care,
     "Data": data.add_sources,
     "Plug-ins of your own": plugins.add,

@@ -7,16 +7,21 @@ import contextlib
 import inspect
 import io
 import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..algorithms import Algorithm
+from ..analysis.values import DASH, Table
 from ..core import registry
-from ..core.places import line_of
+from ..core.registry import line_in
+from ..nn.policies import POLICIES
 from ..study import declaration
 from .group import Group
 
 if TYPE_CHECKING:
     from ..contract import Case
+    from ..interface.federation import Federation
 
 
 def add(group: Group) -> None:
@@ -61,7 +66,7 @@ def _fault(case: Case, folder: Path) -> str:
     except Broken as error:
         return " ".join(str(error).split())
     except Exception as error:
-        place = line_of(error, folder)
+        place = line_in(error, folder)
         return " ".join(f"{type(error).__name__}: {error}{place and f' ({place})'}".split())
     return ""
 
@@ -72,13 +77,128 @@ def add_documentation(group: Group) -> None:
     group.add(schema, work="describing all keys")
 
 
-def algorithms(args: argparse.Namespace) -> None:
-    """Print docs/algorithms.md: what each algorithm does, sends and keeps."""
-    from .catalogue import algorithms as page
-
-    print(page(), end="")
-
-
 def schema(args: argparse.Namespace) -> None:
     """Print the JSON schema of a study's YAML file."""
     print(json.dumps(declaration.schema(), indent=2))
+
+
+LATE = 10_000
+"""Number of a round in which every phase that an algorithm begins with has ended."""
+TEXT = """# Algorithms
+
+Made by `fedshift algorithms` from the plug-ins in `src/fedshift/algorithms/`, whose docstrings say more: equations,
+defaults and where they come from, and what reference implementations do otherwise.
+
+P are the trainable parameters, W those outside of batch norm and A those inside; S are the running means and variances.
+A model has L batch-norm layers. Floats are those of one client in one round, counted on what a client of a small
+network really receives and sends. Messages are those in one direction that clients wait for. What a client keeps
+includes what the BN policy keeps local. Penalties, control variates and server moments cover only parameters that are
+trained and travel. Running statistics are averaged where they travel; BN's counters never travel. H are the parameters
+of the last linear layer, where it is treated otherwise than the rest. There is one client here: a server that keeps one
+float for it keeps N for N clients.
+
+"""
+HEADER = (
+    *("Name", "What it does", "Paper", "BN policies", "Down, up", "Down, up with local BN", "Messages"),
+    *("Client keeps", "Server keeps"),
+)
+"""Columns of the table of algorithms."""
+
+
+def algorithms(args: argparse.Namespace) -> None:
+    """Print docs/algorithms.md: what each algorithm does, sends and keeps.
+
+    What it sends is measured, not copied.
+    """
+    rows = tuple(tuple(_row(name, cls)) for name, cls in sorted(registry.discover("algorithm").items()))
+    table = Table("Names are what a study says under algorithm", HEADER, rows, len(HEADER))
+    print(TEXT + table.md(), end="")
+
+
+def _row(name: str, cls: type[registry.Plugin]) -> Iterator[str]:
+    algorithm: Algorithm = registry.build("algorithm", name)
+    policies = [bn for bn in ("aggregated", "local") if bn in algorithm.policies]
+    trained: dict[str, Federation] = {bn: _after_a_round(algorithm, bn) for bn in policies}
+    moved = {bn: _moved(federation) for bn, federation in trained.items()}
+    if not trained:
+        trained = {"": _after_a_round(algorithm)}
+        moved = {"aggregated": _moved(trained[""])}
+    first = next(iter(trained.values()))
+    yield name
+    yield cls.summary().replace("`", "")
+    yield algorithm.paper
+    yield "all" if algorithm.policies == tuple(POLICIES) else ", ".join(algorithm.policies)
+    yield moved.get("aggregated", DASH)
+    yield moved.get("local", DASH)
+    # Several messages only where every batch-norm layer waits for one.
+    yield _then(first, lambda row: f"{row['messages'] - 1} L + 1" if row["messages"] > 1 else str(row["messages"]))
+    at_client = sum(t.numel() for t in first.clients[0].state.values())
+    state = [_floats(first, at_client)] if at_client else []
+    yield " + ".join([*_staying(first), *state]) or DASH
+    at_server = sum(t.numel() for t in first.server.state.values())
+    yield _floats(first, at_server) if at_server else DASH
+
+
+def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
+    """Return a federation after its first round and a late one, which some algorithms do differently."""
+    import torch
+
+    from ..interface.federation import Federation
+    from ..models import initialise
+
+    x = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    training = {"batch_size": 4, "select": "last"}
+    model = initialise(registry.build("model", "mlp"), (1, 28, 28), 10, 0)
+    federation = Federation(model, {"client": (x, torch.arange(4))}, algorithm=algorithm, bn=bn, training=training)
+    federation.round()
+    # Schedules such as that of FedTAN's joint step act late: the state jumps there instead of training so long.
+    federation.server.round = LATE
+    federation.round()
+    return federation
+
+
+def _staying(trained: Federation) -> list[str]:
+    """Return the parts of the model that stay at a client."""
+    shared = trained.trainer.travels
+    layout = trained.trainer.layout
+    spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
+    stays = [name for name, span in spans.items() if not (shared.start <= span.start and span.stop <= shared.stop)]
+    # All parameters together have one letter in the papers.
+    if stays[:2] == ["A", "W"]:
+        stays = ["P", *stays[2:]]
+    layers = {"full": [], "head_home": ["H"], "body_home": ["P - H"]}[trained.algorithm.layers]
+    return layers + stays
+
+
+def _then(trained: Federation, cell: Callable[[Mapping[str, Any]], str]) -> str:
+    """Return the text of a cell for the first round and, if it differs, for the late one."""
+    return ", then ".join(dict.fromkeys(map(cell, trained.history)))
+
+
+def _moved(trained: Federation) -> str:
+    def cell(row: Mapping[str, Any]) -> str:
+        return ", ".join(dict.fromkeys(_floats(trained, row[key]) for key in ("floats_down", "floats_up")))
+
+    return _then(trained, cell)
+
+
+def _floats(trained: Federation, count: int) -> str:
+    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`; H for those of the last layer."""
+    from ..nn.features import classifier
+
+    if count == sum(p.numel() for p in classifier(trained.trainer.model).parameters()):
+        return "H"
+    # The counts of the three parts differ so much that a number can be read back as multiples of them.
+    layout = trained.trainer.layout
+    affine, weights, statistics = (s.stop - s.start for s in (layout.affine, layout.weights, layout.statistics))
+    trainable = weights
+    name = "W"
+    if trained.trainer.travels.start <= layout.affine.start:
+        trainable += affine
+        name = "P"
+    name = {"full": name, "head_home": f"({name} - H)", "body_home": "H"}[trained.algorithm.layers]
+    times_trainable, remainder = divmod(count, trainable)
+    times_statistics, ones = divmod(remainder, statistics)
+    multiples = ((times_trainable, name), (times_statistics, "S"))
+    parts = [word if times == 1 else f"{times}{word}" for times, word in multiples if times]
+    return " + ".join([*parts, *([str(ones)] if ones else [])]) or "0"

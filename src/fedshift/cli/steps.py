@@ -12,8 +12,8 @@ from ..core.errors import UserError, did_you_mean
 from ..io.checksums import record, require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
-from ..jobs.devices import one_gpu
-from ..planning.files import read_by
+from ..jobs.machine import one_gpu
+from ..planning.call import read_by
 from ..study.plan import VALIDATION
 from .group import Group, call, checked, heading, member, one_plan, plans
 
@@ -53,7 +53,7 @@ def prepare(args: argparse.Namespace) -> None:
 def partition(args: argparse.Namespace) -> None:
     """Assign samples to roles and splits."""
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
-    from ..jobs.assign import assign
+    from ..jobs.prepare import assign
 
     samples = Paths().data_files(run.data.id).samples
     out = Paths().partition(args.id)

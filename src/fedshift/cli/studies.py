@@ -68,7 +68,7 @@ def check(args: argparse.Namespace) -> None:
 
     Raises UserErrors for all faults.
     """
-    from ..planning.files import require_own_name
+    from ..planning.call import require_own_name
 
     shown: set[str] = set()
     known = dict[str, study.Plan]()
@@ -189,7 +189,7 @@ def plan(args: argparse.Namespace) -> None:
 def status(args: argparse.Namespace) -> None:
     """Print the state of each run: done, running, stopped, failed or waiting."""
     chosen = plans(args)
-    from ..planning.status import is_locked, lines, plain, states, watch
+    from ..planning.status import folder_is_locked, lines, plain, states, watch
     from ..study.calls import fedshift, unlock
 
     paths = Paths()
@@ -201,7 +201,7 @@ def status(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(plain(runs, again), indent=2))
         return
-    remedy = unlock() if is_locked(paths.root) else ""
+    remedy = unlock() if folder_is_locked(paths.root) else ""
     print("\n".join([*heading(chosen.values()), *lines(runs, again, remedy)]))
 
 
@@ -286,7 +286,7 @@ def verify(args: argparse.Namespace) -> None:
 
 def clean(args: argparse.Namespace) -> None:
     """Remove the kept copies of runs that were trained again since, from results/store."""
-    from ..jobs.store import superseded
+    from ..jobs.accept import superseded
 
     freed = 0
     for entry in list(superseded(Paths())):

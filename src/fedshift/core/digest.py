@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[1]
 SHAPES_NO_RESULT = (
     *("fedshift.cli.", "fedshift.contract.", "fedshift.core.", "fedshift.export.", "fedshift.interface."),
     *("fedshift.io.", "fedshift.planning.", "fedshift.page.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
-    *("fedshift.jobs.devices.", "fedshift.jobs.provenance."),
-    *("fedshift.jobs.round_log.", "fedshift.jobs.store."),
+    *("fedshift.jobs.machine.", "fedshift.jobs.round_log."),
 )
 """Folders and modules of this package that say how work is started, stored and shown: an edit there reruns nothing.
 

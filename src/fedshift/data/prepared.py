@@ -9,10 +9,9 @@ from ..core.errors import UserError
 from ..core.spelling import AS_WRITTEN, unified
 from ..core.units import SPACING
 from ..io.arrays import map_array
-from ..io.guards import require_columns, require_object, require_unique
 from ..io.paths import DataFiles
 from ..io.tables import read_table
-from ..io.text import read_json
+from ..io.text import read_json, require_columns, require_object, require_unique
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,11 +25,10 @@ from ..core.errors import UserError, require_none
 from ..core.rng import stream
 from ..io.disk import atomic_folder, in_turn, require_space
 from ..io.download import MARKER, Source, fetch
-from ..io.guards import require_columns
 from ..io.images import DAMAGE, read_image
 from ..io.origins import INDEX, NAME, Hub, Origin, Receipt, Row, checked, obtain, write_images
 from ..io.tables import read_table
-from ..io.text import read_json, write_json
+from ..io.text import read_json, require_columns, write_json
 from . import _histology as tissue
 from ._base import Card, Dataset, Opened, listed
 

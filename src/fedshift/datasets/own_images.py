@@ -20,10 +20,10 @@ from ..core.spelling import folded, unified
 from ..core.units import IGNORED, SPACING
 from ..io.dicom import DicomSegments
 from ..io.download import Source
-from ..io.guards import tell_outside
 from ..io.images import ANEW, is_nifti, is_scan, located, open_scan, read_image, shorter_side
 from ..io.paths import one_spelling
 from ..io.scan import Percentiles, Reading, Scan, Spacing, Window
+from ..io.text import tell_outside
 from ._base import Card, Dataset, Examined, Opened
 from ._mask_files import (
     FIELD,

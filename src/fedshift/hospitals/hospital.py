@@ -24,10 +24,9 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import read_json, write_json
 from ..jobs.accept import partition_code, prepare_code
-from ..jobs.assign import assign
-from ..jobs.devices import take_device
+from ..jobs.machine import take_device
 from ..jobs.predict import predict
-from ..jobs.prepare import obtain, prepare
+from ..jobs.prepare import assign, obtain, prepare
 from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..jobs.run_images import RunImages
 from ..jobs.train import specification

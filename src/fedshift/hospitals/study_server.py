@@ -20,7 +20,7 @@ from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
 from ..jobs import run_files
-from ..jobs.devices import take_device
+from ..jobs.machine import take_device
 from ..jobs.round_log import RoundLog
 from ..jobs.train import specification
 from . import agreed

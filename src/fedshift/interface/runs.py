@@ -18,13 +18,13 @@ from ..engine.prediction import adapted_probabilities
 from ..inferences import Inference, Site
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
-from ..io.project import inside, project_of
+from ..io.shipped import inside, project_of
+from ..jobs.machine import read_manifest
 from ..jobs.predict import Network, load_run, site_knowledge
-from ..jobs.provenance import read_manifest
 from ..jobs.round_log import read_rounds
 from ..jobs.run_images import RunImages
 from ..transforms import Transform, greys_after
-from .evaluation import Predictor, require_network, require_site
+from .federation import Predictor, require_network, require_site
 
 if TYPE_CHECKING:
     import pandas as pd

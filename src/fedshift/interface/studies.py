@@ -12,9 +12,8 @@ from ..analysis.conditions import CONDITION, Condition, conditions
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.checksums import require
-from ..io.paths import STUDIES, Paths, RunFiles, StudyFiles
-from ..io.project import inside
-from ..io.result_tables import RESULT_TABLES
+from ..io.paths import RESULT_TABLES, STUDIES, Paths, RunFiles, StudyFiles
+from ..io.shipped import inside
 from ..io.tables import read_table
 from ..io.text import readable
 from ..study import plan as plans

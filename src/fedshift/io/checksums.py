@@ -24,9 +24,8 @@ from typing import Any
 from ..core import digest
 from ..core.console import say
 from ..core.errors import UserError, require_none, shortened
-from .guards import irregular
 from .paths import checksum
-from .text import write_text
+from .text import irregular, write_text
 
 LARGE = 1 << 24
 """Bytes from which a file is not read whole if its size, times and inode are those of its last check."""

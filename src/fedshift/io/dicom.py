@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core.errors import UserError
-from .guards import require_regular
 from .scan import BLOCK, Curve, Frame, Reading, Scan, Spacing, Window, require_memory, sound
+from .text import require_regular
 
 if TYPE_CHECKING:
     from pydicom import Dataset

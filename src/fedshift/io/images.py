@@ -21,9 +21,9 @@ from PIL import Image, ImageOps
 from ..core.errors import UserError
 from ..core.spelling import counted
 from .dicom import DicomFile
-from .guards import irregular, require_regular
 from .nifti import NiftiVolume
 from .scan import ALIKE, Percentiles, Reading, Scan, Window, in_window, require_memory, window_remedy
+from .text import irregular, require_regular
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

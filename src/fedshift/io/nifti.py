@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import UserError
-from .guards import require_regular
 from .scan import BLOCK, SCAN_BYTES, Frame, Reading, Scan, Spacing, Window, require_memory, sound
+from .text import require_regular
 
 AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Axes along which slices lie: to the right, to the front and to the head of the patient."""

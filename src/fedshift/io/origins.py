@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ..core.console import say, track
 from ..core.errors import UserError
 from .download import USE_MIRROR, Source, SourceError, fetch
-from .guards import require_regular
 from .tables import read_table, write_table
+from .text import require_regular
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,17 +1,26 @@
-"""Acceptance of finished work after a change of code that leaves results as they are.
+"""Finished work: by which code it was made, its acceptance after a change of code, and second copies of runs.
 
 Snakemake makes a file again when the digest of its code differs from the one that it recorded. Where a person says that
 a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by file. If
-the code changes again, the ledger does not have its digest, and the file is made again.
+the code changes again, the ledger does not have its digest, and the file is made again. Golden loss curves guard
+training: `golden.json` holds data, initial weights, settings and curves, and is written by `tests/support/golden.py` in
+plain NumPy, which imports nothing of this package.
 
-Golden loss curves guard training: `golden.json` holds data, initial weights, settings and curves, and is written by
-`tests/support/golden.py` in plain NumPy, which imports nothing of this package.
+Snakemake deletes the outputs of a job before it starts the job again, also where the job then refuses to work. Each
+finished run is therefore kept a second time, in `results/store/RUN/INPUTS`. INPUTS is a digest of everything that the
+training depends on: run, code, checksums of the data, and partition. Snakemake does not know this folder. Files of up
+to COPIED bytes are copied. Larger ones are hard links, which take no space: they outlive the removal and the
+replacement of the other name, but not a program that writes into the file itself. Where a disk has no hard links, they
+are copied too.
 
 Imports neither torch nor pandas before a curve is replayed: Snakemake reads the ledger before anything runs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,16 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..core.console import say
 from ..core.digest import of_code
 from ..core.errors import UserError
 from ..data.partition import Partition
-from ..io import checksums
-from ..io.disk import locked
-from ..io.paths import Paths
+from ..io import checksums, identity
+from ..io.disk import atomic, disk_errors, locked
+from ..io.paths import Paths, RunFiles, checksum
 from ..io.text import read_json, write_json
 from ..study.plan import Plan
 from ..study.run import Data, Run
-from . import provenance, store
+from .machine import git
 
 Record = dict[str, Any]
 """One acceptance: `code` (accepted), `was` (before), `reason`, `date` (UTC), `version` of fedshift, and `git`."""
@@ -46,7 +56,7 @@ def prepare_code(data: Data) -> str:
 
 def partition_code() -> str:
     """Return the digest of the code that assigns samples to sites and splits."""
-    return of_code("jobs.assign", Partition)
+    return of_code("jobs.prepare", Partition)
 
 
 def train_code(run: Run) -> str:
@@ -161,7 +171,7 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
 
         require_golden()
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        common = {"reason": reason.strip(), "date": date, "version": __version__, "git": provenance.git()}
+        common = {"reason": reason.strip(), "date": date, "version": __version__, "git": git()}
         records = [{"code": made.today, "was": [made.by, *made.accepted][-1], **common} for made in due]
         for made, record in zip(due, records, strict=True):
             ledger.add(made, record)
@@ -171,7 +181,7 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
             if made.rule == "train":
                 manifest = read_json(made.file)
                 earlier = [r for r in manifest.get("accepted") or [] if r.get("code") != made.today]
-                store.write_manifest(paths, made.key, {**manifest, "accepted": [*earlier, record]})
+                write_manifest(paths, made.key, {**manifest, "accepted": [*earlier, record]})
         return due
 
 
@@ -246,3 +256,124 @@ def require_golden() -> None:
                 kind = {"train": "training", "val": "validation"}[split]
                 problem = f"the {kind} loss of client {client} in round {number} is {now:.9g}, and was {loss:.9g}"
                 raise UserError(curve, problem, "this code computes something else: train the runs again")
+
+
+COPIED = 1 << 20
+"""Bytes up to which a file is copied: this costs little, and a copy survives whatever happens to the other file."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A finished run in the store: the run's files in `folder`, with their recorded checksums."""
+
+    folder: Path
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.folder.parent.name
+
+    @property
+    def files(self) -> RunFiles:
+        """The files of the run in the store."""
+        return RunFiles(self.folder)
+
+    @property
+    def size(self) -> int:
+        """The bytes that the removal of this entry frees: hard links to files that have another name count nothing."""
+        stats = [file.stat() for file in self.folder.iterdir()]
+        return sum(about.st_size for about in stats if about.st_nlink == 1)
+
+    def damage(self) -> dict[Path, str]:
+        """Return what is wrong with each file that is missing, damaged or has no recorded checksum."""
+        faults = {file: checksums.damage(file) for file in self.files.trained}
+        for file, fault in faults.items():
+            if not fault and not checksums.recorded(file):
+                faults[file] = "has no checksum"
+        return {file: fault for file, fault in faults.items() if fault}
+
+    def keep(self, files: RunFiles) -> None:
+        """Keep the files of a finished run, whose checksums are recorded. A full disk does not lose the run."""
+        try:
+            for file in files.trained:
+                twin(file, self.folder / file.name)
+        except (OSError, ValueError) as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            say(f"the run is finished, but could not be kept a second time in {self.folder}: {error}")
+
+    def restore(self, files: RunFiles) -> bool:
+        """Put the files of the run back into its folder, and return whether that was possible."""
+        if not self.folder.is_dir():
+            return False
+        faults = self.damage() or {self.files.model: identity.differs(self.files.model, run=self.run)}
+        for file, fault in faults.items():
+            if fault:
+                say(f"{file} {fault}: this kept run is not used")
+                return False
+        with disk_errors(files.folder):
+            for file in self.files.trained:
+                twin(file, files.folder / file.name)
+                os.utime(files.folder / file.name)
+        say(f"nothing of this run's inputs has changed: it comes back from {self.folder} without training")
+        return True
+
+    def remove(self) -> None:
+        """Remove this entry."""
+        shutil.rmtree(self.folder)
+        with contextlib.suppress(OSError):
+            self.folder.parent.rmdir()
+
+
+def kept(paths: Paths, run: str = "*") -> Iterator[Kept]:
+    """Yield the entries of the store: all, or those of one run."""
+    for folder in sorted(paths.store.glob(f"{run}/*/")):
+        yield Kept(folder)
+
+
+def superseded(paths: Paths) -> Iterator[Kept]:
+    """Yield the entries of runs that have been trained again since, from other data or with other code.
+
+    A run without files in results/runs has not: its entry may be all that is left of it.
+    """
+    for entry in kept(paths):
+        current = paths.run_files(entry.run).manifest
+        if current.exists() and not _same(current, entry.files.manifest):
+            yield entry
+
+
+def write_manifest(paths: Paths, run: str, manifest: dict[str, Any]) -> None:
+    """Write the manifest of a finished run anew, in its folder and in the store, and record its checksum."""
+    current = paths.run_files(run).manifest
+    entries = [entry for entry in kept(paths, run) if _same(current, entry.files.manifest)]
+    checksum(current).unlink(missing_ok=True)  # a kill between the next two lines leaves no record, not a wrong one
+    write_json(current, manifest)
+    checksums.record(current)
+    for entry in entries:
+        twin(current, entry.files.manifest)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.exists() and one.read_bytes() == other.read_bytes()
+
+
+def twin(file: Path, other: Path) -> None:
+    """Make `other` a file with the content of `file`: a copy, or a hard link of a large file where the disk has these.
+
+    The checksum that is recorded for `file` is recorded for `other` too.
+    """
+    if not (other.exists() and file.samefile(other)):
+        with atomic(other) as temporary:
+            if file.stat().st_size <= COPIED or not _linked(file, temporary):
+                shutil.copyfile(file, temporary)
+    elif checksums.recorded(other):  # a kill may have left a link without a record
+        return
+    checksums.copy_record(file, other)
+
+
+def _linked(file: Path, other: Path) -> bool:
+    """Make a hard link if the disk has these, and return whether it has."""
+    try:
+        other.hardlink_to(file)
+    except OSError:
+        return False
+    return True

@@ -26,19 +26,17 @@ from ..data.samples import at_site, site_statistics
 from ..engine.prediction import probabilities
 from ..inferences import Site
 from ..io.disk import atomic_folder, existing, require_space, sweep
-from ..io.guards import tell_outside
 from ..io.identity import require_own
 from ..io.images import PLAIN, read_image
 from ..io.paths import Paths, RunFiles
 from ..io.tables import write_table
-from ..io.text import write_json
+from ..io.text import tell_outside, write_json
 from ..study.plan import inference_id
 from ..transforms import greys_after
-from .devices import take_device
 from .image_files import LOOKS, FileSamples, ImageFiles
+from .machine import read_manifest, take_device
 from .predict import Network, load_run
 from .prepare import LARGE
-from .provenance import read_manifest
 from .run_images import RunImages
 
 if TYPE_CHECKING:

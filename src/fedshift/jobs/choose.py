@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..core import registry
 from ..core.errors import UserError
 from ..io import checksums, identity
-from ..io.guards import require_columns, require_object
 from ..io.paths import Paths
 from ..io.tables import read_table
-from ..io.text import write_json
-from .provenance import read_manifest
-from .store import twin
+from ..io.text import require_columns, require_object, write_json
+from .accept import twin
+from .machine import read_manifest
 
 if TYPE_CHECKING:
     from ..inferences import Inference

@@ -1,4 +1,4 @@
-"""Prediction with a trained run: probabilities of the test images of every site, under one or more inferences."""
+"""Prediction with a trained run: probabilities of the test images of every site, and features of its last layer."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from ..addons import extended
 from ..core import digest
 from ..core.console import Progress, say
 from ..core.errors import UserError
 from ..core.registry import validated
-from ..data.samples import MappedSamples
+from ..core.rng import stream
+from ..data.samples import MappedSamples, Samples
 from ..engine.prediction import (
     adapted_probabilities,
     class_probabilities,
     client_answer,
     federation_answer,
     probabilities,
+    site_predictor,
 )
-from ..inferences import COUNT, Site
+from ..inferences import COUNT, Inference, Site
 from ..io import identity
 from ..io.arrays import read_tensors
 from ..io.checksums import checksum_of, damage
-from ..io.guards import require_object
 from ..io.images import encoded
 from ..io.paths import Paths, RunFiles
 from ..io.tables import read_table, write_table
-from ..io.text import read_json
+from ..io.text import read_json, require_object
 from ..models import initialise
-from ..nn.device import channels_last
-from ..nn.features import Blended, Outputs
+from ..nn.device import channels_last, to_device
+from ..nn.features import Blended, Outputs, classifier, inputs_of
 from ..nn.norms import kept as kept_at_clients
 from ..nn.policies import policy
 from ..study.run import Run
 from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation, histograms
 from ..transforms import greys_after, shape_after
 from .accept import predict_code
-from .devices import take_device
-from .provenance import STAYED, read_manifest
+from .machine import STAYED, read_manifest, take_device
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -417,3 +418,83 @@ def load_run(folder: Path) -> Run:
     if not spec.exists():
         raise UserError(folder, "no such run, or it is not trained", "see results/runs, or train it first")
     return validated(Run, read_json(spec), str(spec))
+
+
+class SiteFeatures(NamedTuple):
+    """The features of some test images of a site under an inference.
+
+    Attributes
+    ----------
+    inference : key of the inference
+    site : name of the site
+    samples : names of the images (n,), in random order
+    values : features (n, d), float64
+    """
+
+    inference: str
+    site: str
+    samples: np.ndarray
+    values: np.ndarray
+
+
+def features(
+    folder: Path, asked: Mapping[str, tuple[Inference, tuple[str, ...]]], paths: Paths, each: int, threads: int = 1
+) -> Iterator[SiteFeatures]:
+    """Yield the features of at most `each` random test images of sites of a run.
+
+    `asked` names the inferences by key, each with the sites that it sees. An inference sees all test images of a site,
+    as for predictions; features of the drawn ones are kept. An internal site without test images shows those of
+    validation. Nothing is yielded where several networks predict a site
+    together. Raises UserError where the run is not there, or its network has no linear layer.
+    """
+    run = load_run(folder)
+    device = take_device(threads)
+    images = RunImages(run, paths, device)
+    network = Network(run, folder, images.prepared.shape, device)
+    # Where internal sites have no test images, those of validation, which trained nothing, stand for them.
+    unseen = images.by_site("val", run.partition.internal) | images.by_site("test", run.tested)
+    for key, (inference, sites) in asked.items():
+        knowledge = site_knowledge(inference, network, images)
+        for site in sites:
+            model = network.at(inference.network_at(site))
+            if site not in unseen or isinstance(model, Blended):
+                continue
+            rows = unseen[site]
+            drawn = stream("features", site).permutation(len(rows))[:each]
+            exact = run.training.deterministic
+            values = last_inputs(model, images.samples(rows), inference, drawn, knowledge(site), device, exact)
+            yield SiteFeatures(key, site, rows["sample"].astype(str).to_numpy()[drawn], values)
+
+
+def last_inputs(
+    model: nn.Module,
+    samples: Samples,
+    inference: Inference,
+    drawn: np.ndarray,
+    place: Site | None = None,
+    device: torch.device | str = "cpu",
+    deterministic: bool = True,
+) -> np.ndarray:
+    """Return the inputs (n, d), float64, of the last linear layer for the samples at the positions `drawn` (n,).
+
+    The inference predicts all samples in its own order and batches. Where a network passes a batch several times, the
+    first pass counts. `deterministic` is that of `nn.device.arithmetic`.
+    """
+    order = inference.image_order(len(samples))
+    indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]
+
+    def batches() -> Iterator[torch.Tensor]:
+        return (to_device(samples.batch(index)[0], device) for index in indices)
+
+    place = Site(batches, place.greys, place.answer) if place else Site(batches)
+    wanted = set(drawn.tolist())
+    kept: dict[int, np.ndarray] = {}
+    # The inference works on a copy of the network, which keeps the hook.
+    predictor = site_predictor(model, inference, place, deterministic=deterministic)
+    with inputs_of(classifier(model)) as inputs, predictor as predict:
+        for index, x in zip(indices, batches(), strict=True):
+            inputs.clear()
+            predict(x)
+            values = inputs[0].detach().double().cpu().numpy().reshape(len(index), -1)
+            kept |= {k: row for k, row in zip(index.tolist(), values, strict=True) if k in wanted}
+    return np.stack([kept[k] for k in drawn.tolist()])

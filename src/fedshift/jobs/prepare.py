@@ -1,4 +1,4 @@
-"""Preparation of data: from raw files to arrays that can be memory-mapped.
+"""Preparation of data: from raw files to arrays that can be memory-mapped, and to the table of a partition.
 
 The page shows notes on the raw images that cannot be read, are much too large, or have names that differ, so that no
 image is left out or shrunk beyond recognition without a word.
@@ -27,6 +27,7 @@ from ..core.spelling import counted, groups, unified
 from ..core.units import IGNORED, SPACING
 from ..data.inspection import respelt
 from ..data.looks import is_flat, is_grey, look
+from ..data.prepared import read_samples
 from ..io.arrays import GrowingArray, map_array
 from ..io.disk import atomic_folder, locked, require_space
 from ..io.paths import SOURCE, DataFiles, memory
@@ -35,7 +36,7 @@ from ..io.text import read_json, write_json
 
 if TYPE_CHECKING:
     from ..io.scan import Spacing
-    from ..study.run import Data
+    from ..study.run import Data, Run
 
 
 BLOCK = 1024
@@ -127,6 +128,13 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     for remark in remarks:
         say(f"warning: {remark}")
     say(f"prepared {len(samples)} images of {samples['site'].nunique()} sites in {out}")
+
+
+def assign(run: Run, samples: Path, out: Path, code: str = "") -> None:
+    """Write `out`: the sample, site, role and split of each sample of a run's partition, given samples.parquet."""
+    table = run.partition.assign(read_samples(samples))
+    table.attrs = {"code": code, "partition": run.partition_id}
+    write_table(out, table)
 
 
 def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..core.errors import UserError
 from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..datasets._own_rows import label_texts
 from ..io.images import located
-from ..study.analysis_plan import MARGIN
+from ..study.declaration import MARGIN
 from .found_images import MOST_CLASSES, Choose, Found
 
 FIRST = (

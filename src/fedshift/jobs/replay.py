@@ -21,10 +21,9 @@ from ..engine.specification import Specification
 from ..io.arrays import read_tensors
 from ..io.paths import Paths, RunFiles
 from .accept import train_code
-from .assign import assign
-from .devices import take_device
+from .machine import take_device
 from .predict import load_run
-from .prepare import obtain, prepare
+from .prepare import assign, obtain, prepare
 from .round_log import read_rounds
 from .run_files import read_log, shared_state
 from .run_images import RunImages

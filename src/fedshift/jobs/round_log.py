@@ -16,9 +16,8 @@ from ..algorithms import LOGGED
 from ..core.console import Progress, duration
 from ..core.errors import UserError
 from ..io.disk import disk_errors
-from ..io.guards import require_columns
 from ..io.tables import read_table
-from ..io.text import write_text
+from ..io.text import require_columns, write_text
 
 if TYPE_CHECKING:
     import pandas as pd

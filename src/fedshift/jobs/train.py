@@ -25,13 +25,12 @@ from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
 from ..models import initialise
 from ..transforms import shape_after
-from . import provenance
-from .accept import Ledger
-from .devices import take_device
+from . import machine
+from .accept import Kept, Ledger
+from .machine import take_device
 from .round_log import RoundLog, Row
 from .run_files import write_run
 from .run_images import RunImages
-from .store import Kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +68,7 @@ def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: boo
     """Train one run, or resume it, and write its files: those of `RunFiles.trained`.
 
     With `keep`, the finished run is kept in the store, and a run that was trained before from the same data, with the
-    same code, comes back from there without training (see `store`). If torchrun started several processes, they share
+    same code, comes back from there without training (see `accept`). If torchrun started several processes, they share
     the clients, and the first process reads and writes for all.
 
     Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
@@ -115,7 +114,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     # Gathers the tensors of all processes, for the first one to write.
     federation.result()
     facts: dict[str, Any] = {"code": code, "threads": threads, "device": device, "started": started}
-    manifest = provenance.manifest(run, federation, processes=ranks.count, **facts)
+    manifest = machine.manifest(run, federation, processes=ranks.count, **facts)
     ranks.first(lambda: _write(run, federation, files, manifest))
     if keep:
         ranks.first(lambda: kept.keep(files))

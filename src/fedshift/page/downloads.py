@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from .. import __version__
 from ..analysis.study_results import StudyResults
-from ..io.result_tables import DIVERGENCE, SCORES, SUMMARISED
-from ..study.author import Author
+from ..io.paths import DIVERGENCE, SCORES, SUMMARISED
+from ..study.declaration import Author
 from .history import Trained
 from .html import TEMPLATES, Download
 from .phrases import verb

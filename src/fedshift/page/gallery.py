@@ -21,9 +21,8 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..datasets import Scale
 from ..io.checksums import damage, remedy
-from ..io.guards import require_object
 from ..io.paths import Paths, one_spelling, papers
-from ..io.text import read_json, write_json, write_text
+from ..io.text import read_json, require_object, write_json, write_text
 from ..study import Plan, calls
 from .html import render
 from .phrases import capital

@@ -16,7 +16,7 @@ from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, NAN, Table
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
-from ..study.analysis_plan import MARGIN
+from ..study.declaration import MARGIN
 from .html import Light
 from .phrases import chosen_by, in_percent, in_samples
 

@@ -25,7 +25,7 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import read_json, readable
 from ..jobs.prepare import seen
-from ..planning.files import outputs
+from ..planning.call import outputs
 from ..study.plan import Plan
 from ..study.run import Data
 from .page import write

@@ -25,7 +25,7 @@ from ..figures import Figure
 from ..figures._images import light, private
 from ..jobs.run_files import LEAST_PATIENTS
 from ..study import calls
-from ..study.author import Author
+from ..study.declaration import Author
 from . import (
     behind_means,
     comparison_section,

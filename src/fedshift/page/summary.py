@@ -41,8 +41,7 @@ from ..analysis.values import (
     spread,
 )
 from ..core.spelling import plural
-from ..io.paths import StudyFiles
-from ..io.result_tables import SUMMARISED, ResultTable
+from ..io.paths import SUMMARISED, ResultTable, StudyFiles
 from ..io.tables import write_table
 from . import comparison_section
 from .html import PageCell, PageTable

@@ -16,8 +16,7 @@ from ..analysis.operating_point import DRIFTS, VALIDATION, Point, Points, positi
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Value, between, listed, number
 from ..figures._canvas import short
-from ..study.analysis_plan import Conformal
-from ..study.declaration import Study
+from ..study.declaration import Conformal, Study
 from .answer import by_lead
 from .html import Fold, Light, PageCell, PageTable, Section, further
 from .phrases import Nouns, bounds, metric_named, over, resampled

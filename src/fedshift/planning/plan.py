@@ -25,7 +25,7 @@ from ..io.text import read_json
 from ..study.calls import dry_run
 from ..study.plan import Plan
 from ..study.run import Run, flat
-from .run_state import State, state_of
+from .status import State, state_of
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from ..data.prepared import Prepared
 from ..data.samples import MappedSamples, at_site, site_statistics
 from ..engine.federation import Federation
 from ..io.paths import Paths
-from ..jobs.devices import take_device
-from ..jobs.provenance import name_of
+from ..jobs.machine import name_of, take_device
 from ..jobs.train import specification
 from ..transforms import shape_after
 from .plan import Need

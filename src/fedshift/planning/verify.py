@@ -16,9 +16,9 @@ from ..core.errors import UserError
 from ..io import identity
 from ..io.checksums import MISSING, checksum_of, damage, recorded
 from ..io.paths import Paths, RunFiles
-from ..jobs.store import Kept, kept
+from ..jobs.accept import Kept, kept
 from ..study.plan import Plan
-from .files import SOURCES, Output, outputs
+from .call import SOURCES, Output, outputs
 
 SILENT = "does not say what it was written for, as other files of this study do: another program wrote it"
 """Fault of a file without identity."""

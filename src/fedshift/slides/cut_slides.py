@@ -21,7 +21,7 @@ from ..core.errors import UserError, require_none
 from ..core.spelling import folded
 from ..datasets._own_rows import empty_cells, read_rows
 from ..io.disk import atomic_folder
-from ..io.pseudonyms import Pseudonyms
+from ..io.identity import Pseudonyms
 from ..io.shipped import extra
 from ..io.text import write_json
 from .annotations import ROLES, Mask, Shape, area, by_role, read_shapes, require_inside

@@ -16,7 +16,7 @@ from PIL import Image
 from scipy import ndimage
 
 from ..core.errors import UserError, require_none
-from ..io.guards import require_regular
+from ..io.text import require_regular
 from .annotations import GROUPS, Mask
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import Any, get_args
 from ..core.errors import UserError, did_you_mean
 from ..datasets import Scale
 from ..io.paths import STUDIES, Paths
-from ..io.project import CONFIG, configuration
-from ..io.shipped import is_clone
+from ..io.shipped import CONFIG, configuration, is_clone
 from .plan import Plan, named
 
 DEFAULTS: dict[str, Any] = {

@@ -1,24 +1,26 @@
-"""A study as its YAML file declares it: keys, scales and schema. The module `plan` expands it to runs."""
+"""A study as its YAML file declares it: keys, scales and schema. The module `plan` expands it to runs.
+
+Statements that only authors can make, and the analysis that is declared before results are seen, have models of their
+own, which come first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ..core import registry
 from ..core.errors import UserError, did_you_mean
 from ..core.plugin import MANY, Frozen
 from ..core.registry import validated
 from ..data.partition import Partition
-from ..datasets import Scale
+from ..datasets import Scale, SiteKind
 from ..io.text import parsed, read_yaml
 from ..nn.policies import BATCH
 from ..tasks import CLASSIFICATION, Task
-from .analysis_plan import Conformal, Hypothesis, Primary, ThresholdField
-from .author import Author, SiteWords, Unit
 from .fields import (
     AddonField,
     AlgorithmsField,
@@ -29,12 +31,251 @@ from .fields import (
     MetricName,
     ModelField,
     NormsField,
+    Rule,
     TaskField,
+    TrainingField,
     TransformField,
     shared,
 )
-from .published import Published, Trend
-from .search import Rule, TrainingField
+from .published import Published, Selector, Trend
+
+PARTS = ("department", "scanner")
+"""Kinds of which one hospital may have several."""
+
+
+class Author(Frozen):
+    """Statements of the authors, shown on the page as they are written. An empty one is an open item there."""
+
+    summary: str = Field("", description="structured summary that names the kind of model and how it was trained")
+    intended_use: str = Field("", description="clinical background, purpose of the model, and who would use it where")
+    hypotheses: str = Field("", description="aims and hypotheses, and whether they were fixed before the results")
+    design: str = Field("", description="prospective or retrospective; what the study is for: development, evaluation")
+    data_sources: str = Field("", description="where, in which setting and between which dates the data were collected")
+    eligibility: str = Field("", description="who was included and excluded, and treatments that they had received")
+    preparation: str = Field(
+        "", description="what was done to the data before fedshift read them: patches cut, missing data, rows removed"
+    )
+    deidentification: str = Field("", description="how the data were de-identified")
+    acquisition: str = Field("", description="how images were acquired: scanners, protocols, stains, magnification")
+    predictors: str = Field("", description="inputs beside the image, why they were chosen and who assessed them")
+    reference_standard: str = Field("", description="definition of the reference standard, and the reason for it")
+    annotation: str = Field("", description="who annotated training and test data, how qualified, blinded to what")
+    variability: str = Field("", description="variability within and between annotators, and how it was resolved")
+    sample_size: str = Field("", description="the intended sample size and how it was determined")
+    participants: str = Field("", description="demographic and clinical characteristics, and patients lost on the way")
+    fairness: str = Field("", description="known health inequalities between groups, and what was done about them")
+    robustness: str = Field("", description="how robust the results are to changes of data and assumptions")
+    explainability: str = Field("", description="methods that explain predictions, and their validation; or none")
+    failures: str = Field("", description="cases in which the model fails, as read by an expert")
+    interpretation: str = Field("", description="interpretation of the results, beside those of other studies")
+    limitations: str = Field("", description="limitations of the study")
+    usability: str = Field("", description="poor or missing inputs in use, interaction with users, and next steps")
+    protocol: str = Field("", description="where the full protocol of the study can be read")
+    registration: str = Field("", description="registration number of the study or trial")
+    ethics: str = Field("", description="ethics approval, and consent or its waiver")
+    involvement: str = Field("", description="how patients and the public were involved; or not")
+    data_availability: str = Field("", description="where others obtain the data, or why they cannot")
+    code_availability: str = Field("", description="where others obtain code and trained weights")
+    funding: str = Field("", description="funding, and the role of the funders")
+    conflicts: str = Field("", description="conflicts of interest of the authors")
+
+    def statements(self) -> dict[str, str]:
+        """Return the statements that have text, by the name of their field, in the order of the fields."""
+        texts = {name: str(getattr(self, name)).strip() for name in type(self).model_fields}
+        return {name: text for name, text in texts.items() if text}
+
+
+class SiteWords(Frozen):
+    """What one site is."""
+
+    kind: SiteKind = Field(
+        description="hospital, collection (images of several hospitals), department or scanner (of one hospital), "
+        "domain, client, or site"
+    )
+    of: str = Field(
+        "",
+        description="the hospital that a scanner or a department belongs to: a site of the study, or any name. Where "
+        "it trained with other sites, the page says so, and does not count it as a hospital outside",
+    )
+
+    @model_validator(mode="after")
+    def _part_of_a_hospital(self) -> SiteWords:
+        if self.of and self.kind not in PARTS:
+            raise UserError("of", f"is for a {' or a '.join(PARTS)}, and the site is a {self.kind}", "leave it out")
+        return self
+
+
+def _singular(noun: str) -> str:
+    """Return a noun if it can be one in the singular. Raises UserError for any other text."""
+    if not (noun.isascii() and noun.isalpha() and noun.islower()):
+        raise UserError("", f"{noun!r} is no plain noun", "write one word in small letters, such as lesion")
+    if noun.endswith("s") and not noun.endswith(("ss", "us", "is")):
+        raise UserError("", f"{noun!r} is a plural", "write the singular, such as lesion")
+    return noun
+
+
+Unit = Annotated[str, AfterValidator(_singular), Field(max_length=30)]
+"""What the column of patients names, as a noun in the singular."""
+
+
+Sites = Literal["internal", "external"] | Annotated[tuple[str, ...], Field(min_length=1)]
+YOUDEN = "youden"
+MARGIN = 0.05
+"""The margin of a study that declares none, for metrics in percent, and of a study that is proposed."""
+
+
+class Primary(Frozen):
+    """The comparison that a study is made for, declared before its results are seen."""
+
+    condition: Selector = Field(description="settings of the condition that is compared, or of several conditions")
+    against: Selector = Field(description="settings of the condition that it is compared with, given in the same way")
+    smallest: float | None = Field(
+        None,
+        gt=0,
+        description="the smallest difference that matters, in units of the headline metric: 0.01 is 1 point",
+    )
+
+
+class Hypothesis(Frozen):
+    """A claim about a difference of the headline metric, between two conditions or between two groups of sites.
+
+    The difference is that of means over sites, `condition` minus `against`, and positive where `condition` is better,
+    also where a lower metric is better. Each side is one condition under one inference; of several partitions, such as
+    those of `leave_one_out`, it is the mean.
+    """
+
+    claim: str = Field(min_length=1, description="the claim in a plain sentence, which the answer is yes or no to")
+    condition: Selector = Field(description="settings of the condition, and its inference; default: source")
+    at: Sites = Field("external", description="the sites at which it is taken: a role, or a list of sites")
+    against: Selector | None = Field(
+        None, description="settings of the condition that it is compared with; default: the same condition"
+    )
+    against_at: Sites | None = Field(
+        None, description="the sites at which `against` is taken; default: those of `condition`"
+    )
+    direction: Literal["above", "below", "within"] = Field(
+        "above",
+        description="what is claimed of the difference: it is above the margin, below it, or within it either way",
+    )
+    margin: float = Field(0.0, description="the margin in units of the headline metric: 0.02 is 2 points")
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> Hypothesis:
+        if self.against is None and self.against_at is None:
+            raise UserError("against", "is missing, and so is against_at: nothing is compared", "give one of the two")
+        if self.direction == "within" and self.margin <= 0:
+            raise UserError("margin", f"is {self.margin:g}, and nothing is within it", "give a margin above 0")
+        return self
+
+    @property
+    def sides(self) -> tuple[tuple[Selector, Sites], tuple[Selector, Sites]]:
+        """Both sides, each as settings and sites."""
+        settings = self.condition if self.against is None else self.against
+        sites = self.at if self.against_at is None else self.against_at
+        return (self.condition, self.at), (settings, sites)
+
+
+class Threshold(Frozen, allow_inf_nan=False):
+    """A decision threshold: a fixed probability, or the one at which validation samples reach a target.
+
+    Only validation samples of internal sites count. A sample is called positive if its probability of the positive
+    class is the threshold or more.
+    """
+
+    value: float | None = Field(None, ge=0, le=1, description="this threshold, whatever the data")
+    specificity: float | None = Field(None, gt=0, le=1, description="the smallest threshold with this specificity")
+    sensitivity: float | None = Field(None, gt=0, le=1, description="the largest threshold with this sensitivity")
+    youden: bool = Field(False, description="the threshold with the largest sensitivity + specificity - 1")
+
+    @model_validator(mode="after")
+    def _has_one_rule(self) -> Threshold:
+        if len(self._set) != 1:
+            problem = f"has {len(self._set)} rules, and needs one"
+            raise UserError("", problem, "give youden, {value: ...}, {specificity: ...} or {sensitivity: ...}")
+        return self
+
+    @property
+    def _set(self) -> dict[str, Any]:
+        return {name: value for name, value in self if value is not None and value is not False}
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule: value, specificity, sensitivity or youden."""
+        return next(iter(self._set))
+
+    @property
+    def level(self) -> float:
+        """The number that the rule asks for; 1 where it asks for none."""
+        return float(self._set[self.rule])
+
+    @property
+    def label(self) -> str:
+        """The rule in a few words: `specificity 0.9`, or `youden`."""
+        return YOUDEN if self.youden else f"{self.rule} {self.level:g}"
+
+
+class Conformal(Frozen, allow_inf_nan=False):
+    """Prediction sets: as many classes as it takes to hold the right one with a declared probability at home.
+
+    Of masks, as many pixels as it takes to hold a declared share of each structure. Validation patients of the internal
+    sites calibrate the sets, for each training and inference. At a site that took no part nothing is promised, and
+    the share that sets or masks hold is measured.
+    """
+
+    alpha: float = Field(
+        gt=0,
+        lt=1,
+        description="the share of sets that may miss the right class: 0.1 promises 90 %; of masks, the share of a "
+        "structure that they may miss, in the mean over patients",
+    )
+    score: Literal["lac", "aps"] = Field(
+        "lac",
+        description="how strange a class is: lac, 1 - its probability, which gives the smallest sets; or, for three "
+        "classes and more, aps, the sum of its probability and of all larger ones",
+    )
+    unit: Literal["patient", "one"] = Field(
+        "patient",
+        description="what has a set: a patient with one class, by the mean probabilities of the images (patient), or "
+        "one image of each patient, drawn at random, for patients with images of several classes (one)",
+    )
+    sites: Literal["pooled", "own"] = Field(
+        "pooled",
+        description="whose validation patients calibrate an internal site: those of all internal sites together, or "
+        "its own; external sites always take those of all",
+    )
+    margin: float = Field(
+        0.05, ge=0, lt=1, description="how far below 1 - alpha the share may lie and still count as held"
+    )
+
+
+def _from_name(value: Any) -> Any:
+    """Return the settings of a rule that is given by its name alone."""
+    return {YOUDEN: True} if value == YOUDEN else value
+
+
+def _as_declared(threshold: Threshold) -> str | dict[str, float]:
+    """Return a rule as a study declares it."""
+    return YOUDEN if threshold.youden else {threshold.rule: threshold.level}
+
+
+def _schema() -> dict[str, Any]:
+    levels = [name for name in Threshold.model_fields if name != YOUDEN]
+    options = [
+        {
+            "type": "object",
+            "properties": {name: {"type": "number", "minimum": 0, "maximum": 1}},
+            "required": [name],
+            "additionalProperties": False,
+            "description": Threshold.model_fields[name].description,
+        }
+        for name in levels
+    ]
+    return {"anyOf": [{"const": YOUDEN, "description": Threshold.model_fields[YOUDEN].description}, *options]}
+
+
+ThresholdField = Annotated[
+    Threshold, BeforeValidator(_from_name), PlainSerializer(_as_declared), WithJsonSchema(_schema())
+]
 
 
 class Grid(Frozen):

@@ -22,9 +22,9 @@ from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
 from ..transforms import Transform
 from .declaration import Grid, Study, merge, read
+from .fields import Search, options, trainings, varied
 from .published import table_path
 from .run import Data, Run
-from .search import Search, options, trainings, varied
 
 OF_TWO_CLASSES = ("calibration", "roc")
 """Figures that every page of a study with two classes has, after those that the study names."""

@@ -16,8 +16,18 @@ from ..data.partition import Partition
 from ..datasets import Card
 from ..nn.policies import BATCH
 from ..tasks import CLASSIFICATION
-from .fields import AddonField, AlgorithmField, BNName, DatasetField, ModelField, NormsField, TaskField, TransformField
-from .search import OPTION, Search
+from .fields import (
+    OPTION,
+    AddonField,
+    AlgorithmField,
+    BNName,
+    DatasetField,
+    ModelField,
+    NormsField,
+    Search,
+    TaskField,
+    TransformField,
+)
 
 
 class Data(Frozen):

@@ -1,4 +1,4 @@
-"""Commands that train a study between real sites, one for the server and one for each site, and that check it."""
+"""Commands that use trained runs, on your own images or in another program, and that train runs between real sites."""
 
 from __future__ import annotations
 
@@ -10,14 +10,86 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
+from ..jobs.machine import one_gpu
+from ..planning.call import read_by
 from .data import inspected
-from .group import Group, one_plan
+from .group import Group, call, one_plan
+
+
+def add(group: Group) -> None:
+    """Add the commands apply and bundle."""
+    command = group.add(apply, "run", "images", work="loading the network and its libraries")
+    _add_inference(command, "results/applied")
+    command.add_argument("--no-examples", action="store_true", help="show no images on the page")
+    command.add_argument("--skip-unreadable", action="store_true", help="leave out and list files that are not images")
+    command = group.add(bundle, "run", work="loading the network and its libraries")
+    _add_inference(command, "results/bundles")
+
+
+def _add_inference(command: argparse.ArgumentParser, folder: str) -> None:
+    """Add the options that choose an inference, a client's network and a folder inside `folder`."""
+    command.add_argument(
+        "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
+    )
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the inference: momentum=0.8"
+    )
+    command.add_argument(
+        "--client", metavar="SITE", help="use the tensors that stayed at this client; default: the global network"
+    )
+    command.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write; default: one in {folder}")
+
+
+def apply(args: argparse.Namespace) -> None:
+    """Predict your own images with a trained run."""
+    from ..jobs.apply import apply as job
+    from ..jobs.apply import chosen, find
+    from ..page.applied import write
+
+    inference = chosen(args.inference, args.set, args.client)
+    options = {"threads": args.threads, "skip_unreadable": args.skip_unreadable, "examples": not args.no_examples}
+    run = find(args.run, Paths())
+    require(RunFiles(run).trained)
+    with one_gpu():
+        result = job(run, Path(args.images), inference, args.out, **options)
+    say(f"wrote {result.out / 'predictions.csv'} and {write(result)}")
+
+
+def bundle(args: argparse.Namespace) -> None:
+    """Write a trained run as a MONAI bundle, which monai.bundle verifies and runs."""
+    from ..export.bundle import export
+    from ..jobs.apply import chosen, find
+
+    folder = find(args.run, Paths())
+    require(RunFiles(folder).trained)
+    out = args.out or Paths().bundle(folder.resolve().name)
+    say(f"wrote {export(folder, chosen(args.inference, args.set, args.client), out)}")
+
+
+def add_exports(group: Group) -> None:
+    """Add the command export."""
+    command = group.add(export, "format", "study", work="exporting rounds and scores")
+    command.add_argument("--to", metavar="WHERE", help="a tracking URI; default: a database in results/exports")
+
+
+def export(args: argparse.Namespace) -> None:
+    """Export rounds and scores of a study's runs to MLflow."""
+    plan = one_plan(args)
+    from ..export import mlflow
+
+    require(read_by("export", plan, Paths()), lambda: call(args))
+    runs = mlflow.trained(plan, Paths())
+    say(mlflow.export(mlflow.accounts(plan, Paths(), runs), plan.name, args.to))
+    left = len(plan.runs) - len(runs)
+    if left:
+        say(f"left out {left} of {len(plan.runs)} runs, which are not trained; see fedshift status")
+
 
 FOLDER = Path("federation")
 """Folder of certificates and keys at the server."""
 
 
-def add(group: Group) -> None:
+def add_sites(group: Group) -> None:
     """Add the commands serve, site and replay."""
     command = group.add(serve, "study", work="opening the server of its sites")
     command.add_argument("--init", action="store_true", help="write certificates, and a folder for each site; then end")
@@ -47,20 +119,20 @@ def serve(args: argparse.Namespace) -> None:
     from ..flower import processes
 
     processes.require_flower()
-    from ..flower import keys, superlink
+    from ..flower import keys, nodes
     from ..hospitals import agreed
 
     agreed.require(plan)
     files = keys.Keys(args.keys)
     if args.init:
         keys.write(files, args.host, args.port, agreed.sites(plan), plan.path)
-        print("\n".join(superlink.instructions(plan, files, args.study)))
+        print("\n".join(nodes.instructions(plan, files, args.study)))
         return
     if not args.insecure and not files.ca.exists():
         raise UserError(args.keys, "has no certificates", f"fedshift serve {args.study} --init --host HOST writes them")
     with processes.ended_by_signals():
         address = f"127.0.0.1:{args.port}" if args.insecure else files.address.read_text(encoding="utf-8").strip()
-        missing = superlink.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
+        missing = nodes.serve(plan, None if args.insecure else files, address, args.wait, args.threads, args.resume)
     for run in plan.runs:
         say(f"trained {run}")
     from ..analysis import score as scores
@@ -83,11 +155,11 @@ def site(args: argparse.Namespace) -> None:
     from ..flower import processes
 
     processes.require_flower()
-    from ..flower import supernode
+    from ..flower import nodes
     from ..hospitals.hospital import Hospital, leaves
 
     hospital = Hospital(plan, args.site, args.data, rows=not args.no_rows, offers=args.offers, threads=args.threads)
-    ca, key, address = supernode.credentials(args.keys, args.server)
+    ca, key, address = nodes.credentials(args.keys, args.server)
     processes.require_tls(address, ca)
     for text in inspected(hospital.local):
         print(text)
@@ -98,7 +170,7 @@ def site(args: argparse.Namespace) -> None:
     if args.restart:
         hospital.forget()
     with processes.ended_by_signals():
-        supernode.take_part(hospital, address, ca, key)
+        nodes.take_part(hospital, address, ca, key)
 
 
 def replay(args: argparse.Namespace) -> int:
