@@ -116,6 +116,21 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def number_from(least: float, what: str = "a number") -> Callable[[str], float]:
+    """Return the type of an option whose value is a number, `least` or more."""
+
+    def parsed(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not least <= number < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what} from {least:g}")
+        return number
+
+    return parsed
+
+
 def take_project_scale(args: argparse.Namespace) -> None:
     """Give a command without `--scale` or `--set` what `fedshift run` and Snakemake take in this folder."""
     if "settings" in args and args.settings is None:

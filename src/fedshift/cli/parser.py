@@ -147,12 +147,6 @@ def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpars
     return args
 
 
-def _limit_threads(threads: int) -> None:
-    """Limit the thread pools of numeric libraries, which read these variables when they are loaded."""
-    for name in LIMITS:
-        os.environ[name] = str(threads)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns 0, or 1 if `diff` finds differences; 2 for bad input; 130 or 143 when asked to stop.
 
@@ -166,7 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(str(error))
         return error.exit_code
     if args.threads:
-        _limit_threads(1 if args.call.__name__ in OWN_THREADS else args.threads)
+        # Numeric libraries read the limits of their pools of threads when they are loaded.
+        os.environ.update(dict.fromkeys(LIMITS, "1" if args.call.__name__ in OWN_THREADS else str(args.threads)))
     code = 0
     _prepare_output()
     try:
@@ -204,13 +199,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         # The last line of a log is what the workflow shows of a failed job.
         traceback.print_exc()
-        say(f"{place}: {type(error).__name__}: {_first_line(error)}")
+        first, _, _ = str(error).strip().partition("\n")
+        say(f"{place}: {type(error).__name__}: {first}")
         return 1
     return code
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _name(args: argparse.Namespace) -> str:

@@ -264,7 +264,9 @@ def arguments(args: argparse.Namespace) -> list[str]:
         words += ["--profile", str(_profile(folder, args.profile))]
     if args.folder:
         words += ["--directory", str(args.folder)]
-    if args.cores or not (args.profile or any(map(_is_of_cores, rest))):
+    # `--jobs=4` or `-c4`
+    of_cores = any(word.partition("=")[0] in OF_CORES or word[:2] in OF_CORES for word in rest)
+    if args.cores or not (args.profile or of_cores):
         words += ["--cores", args.cores or "all"]
     return [*words, *rest]
 
@@ -274,21 +276,11 @@ def _merged(settings: list[str], rest: Sequence[str]) -> tuple[list[str], list[s
 
     Snakemake reads only the last of several options `--config`: the settings are added to one that is passed on.
     """
-    words = list[str]()
-    for word in rest:
-        if word.startswith("--config="):
-            words += word.split("=", 1)
-        else:
-            words.append(word)
+    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     at = [number for number, word in enumerate(words) if word in OF_CONFIG]
     if not at:
         return ["--config", *settings], words
     return [], [*words[: at[-1] + 1], *settings, *words[at[-1] + 1 :]]
-
-
-def _is_of_cores(word: str) -> bool:
-    """Return whether an argument of Snakemake says how many jobs run at once: `--jobs 4`, `-c4`."""
-    return word.partition("=")[0] in OF_CORES or word[:2] in OF_CORES
 
 
 def _profile(folder: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ from ..jobs.accept import download_code, partition_code, prepare_code, train_cod
 from ..jobs.machine import one_gpu
 from ..planning.call import read_by
 from ..study.plan import VALIDATION
-from .group import Group, call, checked, heading, member, one_plan, plans
+from .group import Group, call, checked, heading, member, number_from, one_plan, plans
 
 
 def add(group: Group) -> None:
@@ -138,9 +138,8 @@ def add_reports(group: Group) -> None:
     command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
     command = group.add(diff, "one", "other", work="comparing settings and scores")
     group.add_scale(command)
-    command.add_argument(
-        "--threshold", type=_distance, default=0.0, help="ignore scores that differ by no more (default: %(default)s)"
-    )
+    help_text = "ignore scores that differ by no more (default: %(default)s)"
+    command.add_argument("--threshold", type=number_from(0), default=0.0, help=help_text)
     group.add(index, work="reading the results of all studies")
 
 
@@ -248,16 +247,6 @@ def diff(args: argparse.Namespace) -> int:
     lines = list(sides.differences(first, second, args.threshold))
     print("\n".join(lines or ["no differences"]))
     return int(bool(lines))
-
-
-def _distance(text: str) -> float:
-    try:
-        distance = float(text)
-    except ValueError:
-        distance = -1.0
-    if not 0 <= distance < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return distance
 
 
 def index(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from ..datasets import Scale
 from ..io.checksums import MISSING, remedy
 from ..io.paths import Paths
 from .data import inspected, moved, norms, partitions, problems, require_transforms, unknown_sites
-from .group import Group, at_scale, call, heading, label, member, plans
+from .group import Group, at_scale, call, heading, label, member, number_from, plans
 from .projects import left_over
 
 
@@ -38,9 +38,9 @@ def add(group: Group) -> None:
     form = command.add_mutually_exclusive_group()
     _add_json(form)
     form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
-    command.add_argument(
-        "--interval", type=_seconds, default=5.0, help="seconds between two looks of --watch (default: %(default)s)"
-    )
+    interval = number_from(0.1, "a number of seconds")
+    help_text = "seconds between two looks of --watch (default: %(default)s)"
+    command.add_argument("--interval", type=interval, default=5.0, help=help_text)
     group.add(repeat, "study", "id")
     command = group.add(accept, "study", work="replaying the golden curves")
     command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
@@ -86,10 +86,16 @@ def check(args: argparse.Namespace) -> None:
             seen = inspected(checked)
             where = f"{checked.path} at scale {scale}" if checked.scaled else str(checked.path)
             ways = noun(len(checked.inferences), "way")
+            made = f"{len(checked.searches)} runs are searched: each is chosen among several trainings"
+            searched = f"{checked.path}: {made}, {len(checked.trainings)} trainings in all"
             head = f"{where}: {counted(len(checked.runs), 'run')}, {len(checked.inferences)} {ways} of inference"
             for text in (
                 head,
-                *_searches(checked),
+                *(
+                    [f"{checked.path}: {searched}, {len(checked.trainings)} trainings in all"]
+                    if checked.searches
+                    else []
+                ),
                 *partitions(checked),
                 *unknown_sites(checked),
                 *_hints(checked),
@@ -104,14 +110,6 @@ def check(args: argparse.Namespace) -> None:
                     shown.add(text)
             if args.ids:
                 _print_ids(checked)
-
-
-def _searches(plan: study.Plan) -> list[str]:
-    """Return a line that says how many trainings the searches of a study make."""
-    if not plan.searches:
-        return []
-    made = f"{len(plan.searches)} runs are searched: each is chosen among several trainings"
-    return [f"{plan.path}: {made}, {len(plan.trainings)} trainings in all"]
 
 
 def _hints(plan: study.Plan) -> list[str]:
@@ -205,17 +203,6 @@ def status(args: argparse.Namespace) -> None:
     print("\n".join([*heading(chosen.values()), *lines(runs, again, remedy)]))
 
 
-def _seconds(text: str) -> float:
-    """Return a time in seconds, which is 0.1 at least."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1")
-    return seconds
-
-
 def repeat(args: argparse.Namespace) -> None:
     """Print the command that trains and predicts one run of a study alone."""
     from ..study.calls import one_run
@@ -231,10 +218,8 @@ def accept(args: argparse.Namespace) -> None:
 
     accepted = Counter(made.rule for made in job(chosen.values(), Paths(), args.reason))
     counts = ", ".join(f"{count} of rule {rule}" for rule, count in accepted.items())
-    if counts:
-        say(f"accepted as unchanged: {counts}")
-    else:
-        say("nothing to accept: the current code made all finished work")
+    nothing = "nothing to accept: the current code made all finished work"
+    say(f"accepted as unchanged: {counts}" if counts else nothing)
 
 
 def add_care(group: Group) -> None:

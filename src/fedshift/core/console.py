@@ -33,17 +33,13 @@ def announce(work: str) -> None:
 
     The line is left out where standard error is a file: the log of a job holds its results and faults alone.
     """
-    if _is_read_live(sys.stderr):
-        say(f"{work} ...")
-
-
-def _is_read_live(out: IO[str]) -> bool:
-    """Return whether a stream leads to a terminal or another program, which somebody may be watching."""
     try:
-        kind = os.fstat(out.fileno()).st_mode
+        kind = os.fstat(sys.stderr.fileno()).st_mode
     except (OSError, io.UnsupportedOperation):  # a stream in memory
-        return False
-    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+        return
+    # A terminal or another program, which somebody may be watching.
+    if stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+        say(f"{work} ...")
 
 
 def say_at_end(lines: Iterable[str]) -> None:
@@ -103,14 +99,9 @@ class Progress:
         seconds = time.monotonic() - self.start
         # The first line may come within the resolution of the clock.
         rate = self.done / max(seconds, 1e-9)
-        share = left = "?"
-        if self.total:
-            share = f"{self.done / self.total:.0%}"
-        if self.total and rate:
-            left = duration((self.total - self.done) / rate)
-        pace = f"{rate:.{0 if rate >= 10 else 1}f} {self.unit}/s"
-        if 0 < rate < 1:
-            pace = f"{1 / rate:.1f} s each"
+        share = f"{self.done / self.total:.0%}" if self.total else "?"
+        left = duration((self.total - self.done) / rate) if self.total and rate else "?"
+        pace = f"{1 / rate:.1f} s each" if 0 < rate < 1 else f"{rate:.{0 if rate >= 10 else 1}f} {self.unit}/s"
         self.told = self.done
         self.say(f"{self.what}: {self.done}/{self.total} {self.unit} ({share}), {pace}, ETA {left}")
 

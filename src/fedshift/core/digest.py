@@ -126,9 +126,7 @@ class Code:
         if file is None:
             raise ModuleNotFoundError(module)
         tree = ast.parse(file.read_bytes())
-        package = module
-        if file.name != "__init__.py":
-            package = module.rpartition(".")[0]
+        package = module.rpartition(".")[0] if file.name != "__init__.py" else module
         statements = list(_statements(tree))
         names = {name for statement in statements for name in self._imports(statement, package)}
         # The package's own module holds the version alone, and must not connect a job with the Python interface.
@@ -168,9 +166,7 @@ class Code:
         """Return the source file of a module of a package that is followed; None for all others."""
         package, _, names = module.partition(".")
         root = self.roots.get(package)
-        if root is None:
-            return None
-        return self._found(root, names)
+        return self._found(root, names) if root else None
 
     def _find(self, root: Path, names: str) -> Path | None:
         if root.is_file():

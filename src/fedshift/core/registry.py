@@ -142,9 +142,7 @@ def in_file(file: Path) -> Found:
         module = importlib.import_module(f"{_package(folder)}.{file.stem}")
     classes = _plugins(module)
     if len(classes) != 1:
-        remedy = "begin the name of a helper with an underscore"
-        if classes:
-            remedy = "give each its own file"
+        remedy = "give each its own file" if classes else "begin the name of a helper with an underscore"
         raise UserError(shown, f"holds {len(classes)} plug-ins, and must hold exactly one", remedy)
     return Found(file.stem, classes[0], shown)
 
@@ -212,11 +210,6 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def is_path(name: str) -> bool:
-    """Return whether a name is the path of a class: `module:Class`, or as `name_of` writes it."""
-    return ":" in name or "--" in name
-
-
 def name_of(cls: type[Plugin]) -> str:
     """Return the path of a class in letters that ids and file names allow: `lab-half--Half` for `lab.half:Half`."""
     return f"{cls.__module__}:{cls.__qualname__}".replace(":", "--").replace(".", "-")
@@ -231,7 +224,10 @@ def at_path(kind: str, path: str, where: str) -> type[Plugin]:
     name, _, attribute = path.partition(":")
     if not NAME.fullmatch(path.replace(".", "_").replace(":", "_")) or not (name and attribute):
         raise UserError(where, f"{path!r} is not the path of a class", "write module:Class, such as my_methods:FedHalf")
-    _look_in_the_current_folder(name.partition(".")[0])
+    package, here = name.partition(".")[0], str(Path.cwd())
+    # Appended, not put in front: a file of the project must not hide an installed module of the same name.
+    if package and importlib.util.find_spec(package) is None and here not in sys.path:
+        sys.path.append(here)
     try:
         with _importing(where):
             module = importlib.import_module(name)
@@ -249,28 +245,15 @@ def at_path(kind: str, path: str, where: str) -> type[Plugin]:
     return _require(cls, kind, path, where)
 
 
-def _look_in_the_current_folder(package: str) -> None:
-    """Append the current folder to the path for imports if a package is found nowhere on it: it hides nothing there."""
-    here = str(Path.cwd())
-    # Appended, not put in front: a file of the project must not hide an installed module of the same name.
-    if package and importlib.util.find_spec(package) is None and here not in sys.path:
-        sys.path.append(here)
-
-
 def _require(cls: object, kind: str, path: str, where: str) -> type[Plugin]:
     """Return a class if it is a plug-in of a kind. Raises UserError if it is not."""
-    if inspect.isclass(cls) and issubclass(cls, Plugin) and cls.kind == kind:
-        return cls
-    problem = f"{path!r} is {_described(cls)}, and no plug-in of the kind {kind}"
+    what = "another class" if inspect.isclass(cls) else "no class"
+    if inspect.isclass(cls) and issubclass(cls, Plugin):
+        if cls.kind == kind:
+            return cls
+        what = f"a plug-in of the kind {cls.kind}"
+    problem = f"{path!r} is {what}, and no plug-in of the kind {kind}"
     raise UserError(where, problem, f"give a class of the kind {kind}")
-
-
-def _described(thing: object) -> str:
-    if not inspect.isclass(thing):
-        return "no class"
-    if issubclass(thing, Plugin):
-        return f"a plug-in of the kind {thing.kind}"
-    return "another class"
 
 
 _added: list[Path] = []
@@ -404,7 +387,7 @@ def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
     one. `where` is the place that it names, by default the kind.
     """
     place = kind if where is None else where
-    if is_path(name):
+    if ":" in name or "--" in name:  # the path of a class, as people and `name_of` write it
         cls = at_path(kind, name, place)
         if find(kind, cls.name) is not cls:
             cls.call_it(name_of(cls))
@@ -447,14 +430,10 @@ def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str | None = No
     """
     if isinstance(spec, Plugin):
         return spec
-    if where is None:
-        where = kind
-    if isinstance(spec, str):
-        spec = {"name": spec}
+    where = kind if where is None else where
+    spec = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
-        article = "a"
-        if kind[0] in "aeiou":
-            article = "an"
+        article = "an" if kind[0] in "aeiou" else "a"
         raise UserError(where, f"{article} {kind} is a name, or a mapping with the key 'name'", f"got {spec!r}")
     cls = get(kind, spec["name"], where)
     return validated(cls, {k: v for k, v in spec.items() if k != "name"}, f"{where} ({spec['name']})")
@@ -485,9 +464,7 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
             key = str(loc[-1])
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))
         elif item["type"] == "string_type" and isinstance(value, bool | int | float):
-            meaning = "a number"
-            if isinstance(value, bool):
-                meaning = "true or false, as YAML reads no, yes, off and on"
+            meaning = "true or false, as YAML reads no, yes, off and on" if isinstance(value, bool) else "a number"
             lines.append(UserError(place, f"must be text, and is {meaning} (got {value!r})", "put it in quotes"))
         elif item["type"] == "literal_error":
             # pydantic gives the values in words: 'a', 'b' or 'c'.

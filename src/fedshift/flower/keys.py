@@ -64,9 +64,8 @@ def write(keys: Keys, host: str, port: int, sites: Sequence[str], study: Path) -
     Each site's folder holds the authority's certificate, its private key, the server's address, and the study.
     """
     if keys.ca.exists():
-        raise UserError(
-            keys.folder, "has certificates already", "remove the folder, or go on with it: leave out --init"
-        )
+        remedy = "remove the folder, or go on with it: leave out --init"
+        raise UserError(keys.folder, "has certificates already", remedy)
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority_id = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     ca = (x509.BasicConstraints(True, 0), True), (_usage(signs=True), True), (authority_id, False)

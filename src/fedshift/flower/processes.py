@@ -139,9 +139,8 @@ def _without_space(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fedshift-") as temporary:
         if " " in temporary:
-            raise UserError(
-                temporary, "has a space, and Flower makes no database there", "set TMPDIR to another folder"
-            )
+            problem = "has a space, and Flower makes no database there"
+            raise UserError(temporary, problem, "set TMPDIR to another folder")
         # The environment itself is linked: Python finds its packages beside the folder of its programs.
         link = Path(temporary) / "environment"
         link.symlink_to(folder.parent, target_is_directory=True)

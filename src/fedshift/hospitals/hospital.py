@@ -164,8 +164,7 @@ class Hospital:
     def forms(self, key: str) -> MessageForms:
         """Return the tensors of a run's messages, which a site knows before the first one."""
         if key not in self._forms:
-            run = self._runs[key]
-            self._forms[key] = agreed.forms(run, self._clients)
+            self._forms[key] = agreed.forms(self._runs[key], self._clients)
         return self._forms[key]
 
     def _site(self, key: str) -> Site:

@@ -7,7 +7,6 @@ as the accuracy, follows from it. What needs probabilities, such as the AUC, doe
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from ..io.disk import write_private
 from ..io.paths import Paths, checksum
 from ..io.tables import write_table
 from ..io.text import write_json
+from ..jobs.prepare import card
 from ..jobs.run_files import LEAST_PATIENTS, MOST_GROUPS
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 PEOPLE = ("sample", "patient")
 """Columns that travel as drawn numbers."""
 SPLITS = ("test", "val")
+NOTES = [
+    "Images stayed at their sites: copies between sites were not looked for.",
+    "Images of training stayed too, and so did their rows: numbers of images here are those of scored images.",
+]
+"""Notes on the data card of images whose rows have come."""
 LARGEST = 10**9
 """The largest number of a sample or patient."""
 
@@ -139,7 +144,7 @@ def write_rows(plan: Plan, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> No
         samples = whole[["sample", "site", "label", "patient", *subgroups, *spacing]].reset_index(drop=True)
         samples.attrs = {"data": data}
         write_table(files.samples, samples)
-        write_json(files.card, _card(run, samples))
+        write_json(files.card, card(run.data, samples) | {"data": data, "notes": NOTES})
         checksums.record(files.samples, files.card)
     for key, table in tables.items():
         run = plan.runs[key]
@@ -153,27 +158,6 @@ def write_rows(plan: Plan, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> No
         out = paths.predictions(run.id, plan.prediction_jobs[run.id])
         write_table(out, predictions)
         checksums.record(out, paths.partition(run.partition_id))
-
-
-def _card(run: Run, samples: pd.DataFrame) -> dict[str, Any]:
-    """Return the data card of the images whose rows have come."""
-    counts = {
-        str(s): {"images": len(r), "patients": int(r["patient"].nunique()) or None} for s, r in samples.groupby("site")
-    }
-    return {
-        **dataclasses.asdict(run.data.card),
-        "dataset": run.data.dataset.spec(),
-        "synthetic": run.data.synthetic,
-        "prepare": [t.spec() for t in run.data.prepare],
-        "classes": list(run.data.dataset.classes),
-        "sites": counts,
-        "checksums": {},
-        "data": run.data.id,
-        "notes": [
-            "Images stayed at their sites: copies between sites were not looked for.",
-            "Images of training stayed too, and so did their rows: numbers of images here are those of scored images.",
-        ],
-    }
 
 
 def groups(patients: Sequence[object]) -> list[Sequence[object]]:

@@ -236,7 +236,10 @@ class TrainedRun(Predictor):
         model = self._at(inference.network_at(place))
         opened = partial(MappedSamples, stored, np.arange(len(stored)), label, device=self.device)
         samples = opened(self._transforms(opened, place))
-        val = self._validation(place) if inference.uses_labels else opened(())
+        val = opened(())
+        if inference.uses_labels:  # of a site that is not internal there are none
+            images = self._prepared
+            val = images.samples(images.by_site("val", [place]).get(place, images.partition[:0]))
         exact = self.run.training.deterministic
         return adapted_probabilities(
             model, samples, val, inference, site or "outside", self.device, known=knowledge, deterministic=exact
@@ -270,12 +273,6 @@ class TrainedRun(Predictor):
         if place and any(transform.per_site for transform in transforms):
             return at_site(transforms, self._prepared.statistics(place))
         return at_site(transforms, site_statistics(transforms, opened))
-
-    def _validation(self, place: str) -> MappedSamples:
-        """Return the validation images of an internal site; no images of another one."""
-        images = self._prepared
-        parts = images.by_site("val", [place])
-        return images.samples(parts.get(place, images.partition[:0]))
 
     def _place(self, site: str | None) -> str:
         """Return a site if it is internal, and nothing for sites outside. Raises UserError for an unknown site."""

@@ -98,9 +98,7 @@ def require(files: Iterable[Path], call: Callable[[], str] = lambda: "the same c
 def remedy(files: Iterable[Path], call: str) -> str:
     """Return the words that tell how to make files again by a call of Snakemake, which is forced if any are named."""
     names = [quote(str(file)) for file in files]
-    if names:
-        call = " ".join([call, "--forcerun", *names])
-    return f"make it again: {call}"
+    return f"make it again: {' '.join([call, '--forcerun', *names] if names else [call])}"
 
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -108,10 +106,7 @@ _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def _write(file: Path, sha256: str, when_read: str) -> None:
-    text = f"{sha256}  {file.name}\n"
-    if when_read:
-        text += f"# {when_read}\n"
-    write_text(checksum(file), text)
+    write_text(checksum(file), f"{sha256}  {file.name}\n" + (f"# {when_read}\n" if when_read else ""))
 
 
 def _read(file: Path) -> tuple[str, str]:
@@ -122,11 +117,8 @@ def _read(file: Path) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError):
         found = None
     if not found or found[2] != file.name:
-        raise UserError(
-            place,
-            f"{place.name} is not a record of a checksum",
-            f"make {file.name} again, with the command that wrote it",
-        )
+        problem = f"{place.name} is not a record of a checksum"
+        raise UserError(place, problem, f"make {file.name} again, with the command that wrote it")
     return found[1], found[3] or ""
 
 

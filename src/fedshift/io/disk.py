@@ -75,15 +75,6 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
     return True
 
 
-def _lock(file: IO[Any]) -> bool:
-    """Take the lock of an open file in up to PROBES tries, and return whether that succeeded."""
-    for _ in range(PROBES):
-        if try_lock(file):
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path` inside the block. The system releases it when the process dies.
@@ -95,11 +86,14 @@ def locked(path: Path) -> Iterator[None]:
         file = path.open("w", encoding="utf-8")
     with file:
         try:
-            held = _lock(file)
+            for _ in range(PROBES):
+                if try_lock(file):
+                    break
+                time.sleep(0.1)
+            else:
+                raise UserError(path.parent, "another process is at work here", "wait for it, or stop it")
         except OSError as error:
             raise _no_locks(path, error) from error
-        if not held:
-            raise UserError(path.parent, "another process is at work here", "wait for it, or stop it")
         yield
 
 

@@ -198,8 +198,6 @@ def _volume(path: Path, shape: tuple[int, ...], reading: Reading) -> int:
     if volumes == 1:
         return 1
     if wanted is None or wanted > volumes:
-        problem = f"has 4 dimensions, {volumes} volumes"
-        if wanted is not None:
-            problem += f", and no volume {wanted}"
+        problem = f"has 4 dimensions, {volumes} volumes" + (f", and no volume {wanted}" if wanted else "")
         raise UserError(path, problem, f"choose one: dataset.volume: 1 to {volumes}")
     return wanted

@@ -188,16 +188,8 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
 GOLDEN = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-6
 """The relative error at which a loss counts as another one."""
-NAMES = {
-    "w1": "1.weight",
-    "b1": "1.bias",
-    "gamma": "2.weight",
-    "beta": "2.bias",
-    "mean": "2.running_mean",
-    "var": "2.running_var",
-    "w2": "4.weight",
-    "b2": "4.bias",
-}
+NAMES = {"w1": "1.weight", "b1": "1.bias", "gamma": "2.weight", "beta": "2.bias"}
+NAMES |= {"mean": "2.running_mean", "var": "2.running_var", "w2": "4.weight", "b2": "4.bias"}
 """The tensors of the stored network, and what `models.mlp` calls them."""
 
 Point = tuple[str, str, int]
@@ -286,10 +278,10 @@ class Kept:
 
     def damage(self) -> dict[Path, str]:
         """Return what is wrong with each file that is missing, damaged or has no recorded checksum."""
-        faults = {file: checksums.damage(file) for file in self.files.trained}
-        for file, fault in faults.items():
-            if not fault and not checksums.recorded(file):
-                faults[file] = "has no checksum"
+        faults = {
+            file: checksums.damage(file) or ("" if checksums.recorded(file) else "has no checksum")
+            for file in self.files.trained
+        }
         return {file: fault for file, fault in faults.items() if fault}
 
     def keep(self, files: RunFiles) -> None:

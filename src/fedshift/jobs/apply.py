@@ -143,9 +143,8 @@ def apply(
     table = table.iloc[readable] if unreadable else table
 
     def example(row: int) -> np.ndarray:
-        if answers.pictures:
-            return read_image(out / table[answers.task.pictures[-1]].iloc[row])
-        return files.read(table["path"].iloc[row])[0]
+        drawn = answers.task.pictures[-1:]
+        return read_image(out / table[drawn[0]].iloc[row]) if drawn else files.read(table["path"].iloc[row])[0]
 
     shown = _examples(run.id, answers.task.sort(numbers[readable]), example) if examples else {}
     scaled, large = (int((reduction > least).sum()) for least in (0, LARGE))

@@ -115,7 +115,10 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
         # a letter in front, or a spreadsheet would take 123e45 for a number
         patient = f"p{pseudonyms('patient', folded(row.patient))}" if row.patient else ""
         series = f"s{pseudonyms('series', row.series)}" if row.series else ""
-        listed.rows.append((_from(out, row.file), row.label, site, patient, series, *row.device))
+        path = Path(os.path.relpath(row.file, out.parent)).as_posix()
+        if FORMULA.match(path):  # a spreadsheet would run it
+            path = f"./{path}"
+        listed.rows.append((path, row.label, site, patient, series, *row.device))
     if not listed.rows:
         raise UserError(folder, "holds no image that can be read", next(listed.report()))
     if labelled:
@@ -136,23 +139,6 @@ class _Row(NamedTuple):
     series: str = ""
     device: tuple[str, ...] = ("",) * len(CODES | DEVICE)
     beside: str = ""
-
-
-def other_than_image(header: Dataset) -> str:
-    """Return what a DICOM file with pixels holds in the place of an image, such as a dose; empty for an image.
-
-    Classes of other makers than the standard are taken for images, since no name says what they are.
-    """
-    name = _class(header)
-    standard = name.endswith("Storage") and name not in IMAGES
-    return name if standard and "Image Storage" not in name else ""
-
-
-def _is_beside(header: Dataset) -> str:
-    """Return what an image is that others are meant beside: a screenshot or a localiser; empty for others."""
-    if "LOCALIZER" in [str(part) for part in header.get("ImageType") or ()]:
-        return LOCALISER
-    return SCREENSHOT if "Secondary Capture" in _class(header) else ""
 
 
 def _class(header: Dataset) -> str:
@@ -184,8 +170,10 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
     if "Rows" not in header:
         counts["left out: without an image (a report, a plan, an index)"] += 1
         return
-    if other := other_than_image(header):
-        counts[f"left out: {other}, no image"] += 1
+    kind = _class(header)
+    # Classes of other makers than the standard are taken for images, since no name says what they are.
+    if kind.endswith("Storage") and "Image Storage" not in kind and kind not in IMAGES:
+        counts[f"left out: {kind}, no image"] += 1
         return
     uid = _text(header, "SOPInstanceUID")
     if uid and uid in seen:
@@ -205,7 +193,10 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
     label = labels.of(patient=patient, study=study, accession=accession) if labels else ""
     device = [_code(header, element) for element in CODES.values()]
     device += [_text(header, element) for element in DEVICE.values()]
-    yield _Row(file, label, patient, _text(header, SERIES), tuple(device), _is_beside(header))
+    beside = SCREENSHOT if "Secondary Capture" in kind else ""
+    if "LOCALIZER" in [str(part) for part in header.get("ImageType") or ()]:
+        beside = LOCALISER
+    yield _Row(file, label, patient, _text(header, SERIES), tuple(device), beside)
 
 
 def _text(header: Dataset, element: str) -> str:
@@ -218,12 +209,6 @@ def _code(header: Dataset, element: str) -> str:
     value = header.get(element) or ""
     codes = [value] if isinstance(value, str) else [str(code) for code in value]
     return "/".join(codes) if all(CODE.fullmatch(code) for code in codes) else ""
-
-
-def _from(out: Path, file: Path) -> str:
-    """Return the path of a file from the table. A spreadsheet does not take it for a formula."""
-    path = Path(os.path.relpath(file, out.parent)).as_posix()
-    return f"./{path}" if FORMULA.match(path) else path
 
 
 class _Labels:
@@ -398,9 +383,8 @@ def _rank(head: str, role: str, whole: bool) -> float:
 
 def _names_files(cells: pd.Series) -> bool:
     """Return whether most cells look like names of image files."""
-    filled = cells.dropna().head(LOOKED_AT)
-    named = filled.str.contains(r"\.[A-Za-z]\w{1,4}(?:\.gz)?(?:#\d+)?$", regex=True)
-    return len(filled) > 0 and bool(named.mean() > 0.5)
+    named = cells.dropna().head(LOOKED_AT).str.contains(r"\.[A-Za-z]\w{1,4}(?:\.gz)?(?:#\d+)?$", regex=True)
+    return bool(named.mean() > 0.5)  # False for no cells
 
 
 def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: Path, choose: Choose) -> None:
@@ -411,9 +395,7 @@ def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: 
     most = {"site": MOST_SITES, "label": MOST_CLASSES}.get(role, len(rows))
     free = [str(h) for h in rows if h not in columns.values() and 2 <= rows[h].nunique() <= most]
     none = "none of them"
-    guess = none
-    if role == "label" and free:
-        guess = min(free, key=lambda head: rows[head].drop_duplicates().size)
+    guess = min(free, key=lambda head: rows[head].drop_duplicates().size) if role == "label" and free else none
     answer = choose(f"which column holds the {role}?", [*free, none], guess) if free else none
     if answer != none:
         columns[role] = answer
@@ -542,9 +524,8 @@ def _with_masks(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if kinds.eq("field").any():
         fields = dict(zip(keys[kinds == "field"], rows["path"][kinds == "field"], strict=True))
         images = images.assign(valid=keys[kinds == "image"].map(fields))
-        told.append(
-            f"{counted(int(images['valid'].notna().sum()), 'mask')} of the field of view: outside nothing counts"
-        )
+        number = counted(int(images["valid"].notna().sum()), "mask")
+        told.append(f"{number} of the field of view: outside nothing counts")
     if alone := int(images["mask"].isna().sum()):
         told.append(f"{counted(alone, 'image')} without a mask left out")
     return images[images["mask"].notna()], told

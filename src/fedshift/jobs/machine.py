@@ -64,10 +64,8 @@ def one_gpu() -> Iterator[None]:
     GPU or none, as in a cluster job, nothing is done.
     """
     before = os.environ.get(VISIBLE)
-    if before is None:
-        gpus = [str(n) for n in range(_count())]
-    else:
-        gpus = [name.strip() for name in before.split(",") if name.strip()]
+    visible = map(str, range(_count())) if before is None else map(str.strip, before.split(","))
+    gpus = [name for name in visible if name]
     if len(gpus) < 2:
         yield
         return
@@ -198,9 +196,7 @@ def name_of(device: torch.device) -> str:
     """Return the name of a device: that of a GPU, or the architecture of a CPU."""
     import torch
 
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return f"CPU ({platform.machine()})"
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else f"CPU ({platform.machine()})"
 
 
 def gpu(device: torch.device) -> dict[str, str]:

@@ -244,18 +244,17 @@ class Predicted:
         if counted and isinstance(self.task, Segmentation):
             self.structures = dict(zip(self.task.names(classes), self.task.scored(len(classes)), strict=True))
 
-    def _model(self, site: str) -> nn.Module:
-        return self.network.at(self.inference.network_at(site), self.inference.external_bn)
-
-    def _reader(self, rows: pd.DataFrame) -> MaskReader:
+    def _opened(self, site: str, rows: pd.DataFrame) -> tuple[nn.Module, MappedSamples, Site, MaskReader]:
+        """Return the network for a site, its images in some rows, what is known there, and what reads predictions."""
+        model = self.network.at(self.inference.network_at(site), self.inference.external_bn)
         order = self.inference.image_order(len(rows))
-        return MaskReader(self.task, order, self.images.spacing(rows), self.structures)
+        reader = MaskReader(self.task, order, self.images.spacing(rows), self.structures)
+        return model, self.images.samples(rows), self.knowledge(site), reader
 
     def test(self, site: str, rows: pd.DataFrame, validation: pd.DataFrame) -> pd.DataFrame:
         """Return predictions of the test images of a site; an inference with labels may take `validation` images."""
         images, inference, device = self.images, self.inference, self.images.device
-        model, test, place = self._model(site), images.samples(rows), self.knowledge(site)
-        reader = self._reader(rows)
+        model, test, place, reader = self._opened(site, rows)
         seen: dict[str, np.ndarray] = {}
         if inference.uses_labels:
             val = images.samples(validation)
@@ -269,10 +268,10 @@ class Predicted:
 
     def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         """Yield predictions of the validation images of a site; none where they are too few."""
-        model, val, device = self._model(site), self.images.samples(rows), self.images.device
-        place, reader, exact = self.knowledge(site), self._reader(rows), self.deterministic
+        model, val, place, reader = self._opened(site, rows)
+        settings = self.images.device, self.bar, place, self.task, reader, self.deterministic
         try:
-            p = probabilities(model, val, self.inference, device, self.bar, place, self.task, reader, exact)
+            p = probabilities(model, val, self.inference, *settings)
         except UserError as error:
             # Too few images for statistics of the batch: the test images of the site are still scored.
             say(f"{self.name}: validation images of {site} are left out: {error.what}")

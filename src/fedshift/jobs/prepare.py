@@ -110,7 +110,9 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             if data.task.has_masks:
                 shares = _write_masks(reader, opened.mask, files.masks, threads)
                 samples["label"] = (shares > 0).astype(np.int64)
-                remarks += _about_masks(samples["site"], shares)
+                if (empty := shares == 0).any():
+                    words = "without a structure, where all that is predicted is wrong"
+                    remarks.append(f"{counted(int(empty.sum()), 'mask')} {words} ({_at(samples['site'][empty])}).")
                 if opened.spacing is not None:
                     remarks += _add_spacing(samples, [opened.spacing(int(row)) for row in rows])
             samples.attrs = {"data": data.id}
@@ -120,7 +122,10 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
             if data.task.has_masks:
                 table["structure"] = shares
             write_table(files.pixels, table)
-            record = _card(data, samples, files, raw)
+            record = card(data, samples, (files.images, files.samples, files.masks))
+            # where the raw files came from, and what about them was verified, if `obtain` has recorded it
+            source = read_json(raw / SOURCE) if (raw / SOURCE).exists() else {}
+            record |= {key: value for key, value in source.items() if key == "received"}
             if len(rows) < len(listed):
                 record["unreadable"] = len(listed) - len(rows)
             write_json(files.card, {**record, "data": data.id, "notes": remarks, "code": code})
@@ -171,26 +176,23 @@ def notes(
     They name images that are left out, images that are too large, and names that are spelt in several ways. `reduction`
     returns how many times smaller than in its file an image is kept, along a side.
     """
-    sites = samples["site"].to_numpy()
-    lost = np.delete(sites, rows)
+    sites = samples["site"].astype(str)
+    lost = sites.drop(sites.index[rows])
     if len(lost):
-        yield f"{_images(lost, 'could not be read and', 'is', 'are')} left out."
+        yield f"{_images(lost, 'could not be read and')} left out."
     if reduction is not None:
         large = np.fromiter(each(lambda i: reduction(i) > LARGE, rows, threads), dtype=bool, count=len(rows))
         if large.any():
-            yield f"{_images(sites[rows[large]], '', 'is', 'are')} more than {LARGE} times {WHOLE_SLIDES}."
+            yield f"{_images(sites.iloc[rows[large]])} more than {LARGE} times {WHOLE_SLIDES}."
     for column in ("site", "patient"):
         names = samples[column].dropna().astype(str).unique()
         yield from (f"{text[:1].upper()}{text[1:]}." for text in respelt(column, groups(names)))
 
 
-def _images(sites: np.ndarray, before: str, singular: str, plural: str) -> str:
+def _images(sites: pd.Series, before: str = "") -> str:
     """Return a clause about images at these sites, such as `3 images (2 at A, 1 at B) are`."""
-    names, first, counts = np.unique(sites.astype(str), return_index=True, return_counts=True)
-    at = ", ".join(f"{counts[k]:,} at {names[k]}" for k in np.argsort(first))
-    subject = f"1 image ({at})" if len(sites) == 1 else f"{len(sites):,} images ({at})"
-    verb = singular if len(sites) == 1 else plural
-    return " ".join(filter(None, [subject, before, verb]))
+    verb = "is" if len(sites) == 1 else "are"
+    return " ".join(filter(None, [f"{counted(len(sites), 'image')} ({_at(sites)})", before, verb]))
 
 
 class _Reader:
@@ -267,14 +269,6 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
     require_none(shortened(faults[:SHOWN], len(faults), "masks"))
     masks.flush()
     return np.array([((mask > 0) & (mask != IGNORED)).mean() for mask in masks])
-
-
-def _about_masks(site: pd.Series, shares: np.ndarray) -> Iterator[str]:
-    """Yield how many masks have no structure, with counts by site, given the share (n,) of it in each mask."""
-    empty = shares == 0
-    if empty.any():
-        words = "without a structure, where all that is predicted is wrong"
-        yield f"{counted(int(empty.sum()), 'mask')} {words} ({_at(site[empty])})."
 
 
 def dark_sites(images: Iterable[np.ndarray], sites: pd.Series) -> Iterator[str]:
@@ -389,13 +383,12 @@ def _checked(samples: pd.DataFrame, classes: tuple[str, ...], further: tuple[str
     return samples[[*columns, *further]].astype(types)
 
 
-def _card(data: Data, samples: pd.DataFrame, files: DataFiles, raw: Path) -> dict[str, object]:
+def card(data: Data, samples: pd.DataFrame, files: Iterable[Path] = ()) -> dict[str, object]:
+    """Return the data card of samples: source, counts of each site, and the checksums of those `files` that exist."""
     sites = {
         str(site): {"images": len(rows), "patients": int(unified(rows["patient"]).nunique()) or None}
         for site, rows in samples.groupby("site", sort=True)
     }
-    # where the raw files came from, and what about them was verified, if `obtain` has recorded it
-    source = read_json(raw / SOURCE) if (raw / SOURCE).exists() else {}
     return {
         **dataclasses.asdict(data.card),
         "dataset": data.dataset.spec(),
@@ -403,12 +396,7 @@ def _card(data: Data, samples: pd.DataFrame, files: DataFiles, raw: Path) -> dic
         "prepare": [t.spec() for t in data.prepare],
         "classes": list(data.dataset.classes),
         "sites": sites,
-        "checksums": {
-            path.name: f"sha256:{digest.of_file(path)}"
-            for path in (files.images, files.samples, files.masks)
-            if path.exists()
-        },
-        **{key: value for key, value in source.items() if key == "received"},
+        "checksums": {path.name: f"sha256:{digest.of_file(path)}" for path in files if path.exists()},
     }
 
 

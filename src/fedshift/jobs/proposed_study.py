@@ -79,10 +79,8 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
     unequal = rarest < UNEQUAL
     headline = "dice" if masked else ("accuracy" if not unequal else "auc" if len(names) == 2 else "balanced_accuracy")
     if unequal:
-        share = f"{100 * rarest:.0f} %"
-        reasons.append(
-            f"headline {headline} and class_weights balanced, since the rarest class is {share} of the images"
-        )
+        share = f"the rarest class is {100 * rarest:.0f} % of the images"
+        reasons.append(f"headline {headline} and class_weights balanced, since {share}")
     split, train = _split([sites[site] for site in internal], reasons)
     training = _training([sites[site].images * train for site in internal], masked, reasons)
     if unequal:
@@ -321,30 +319,21 @@ def _training(images: Sequence[float], masked: bool, reasons: list[str]) -> dict
         f"{rounds} rounds of about {steps:.0f} steps in batches of {batch}: the smallest site trains on "
         f"{min(images):.0f} images"
     )
-    if masked:
-        return {"rounds": rounds, "batch_size": batch, "lr": 0.2, "schedule": "cosine"}
-    lr = 0.1 * batch / 32
-    return {"rounds": rounds, "batch_size": batch, "lr": lr, "momentum": 0.9, "schedule": "cosine"}
+    rates = {"lr": 0.2} if masked else {"lr": 0.1 * batch / 32, "momentum": 0.9}
+    return {"rounds": rounds, "batch_size": batch, **rates, "schedule": "cosine"}
 
 
 def _texts(names: Sequence[str], internal: Sequence[str], external: Sequence[str], masked: bool) -> tuple[str, str]:
     """Return the title and the question of a study."""
     what = "outline structures" if masked else f"tell {', '.join(names[:-1])} from {names[-1]}"
-    trained = _listed(internal)
-    if len(internal) == 1:
-        model = f"a model of {trained}"
-        training = f"{trained} trains a model to {what}."
-    else:
-        model = f"a model of {len(internal)} sites"
-        training = f"{trained} train a model together to {what}."
+    trained, there, alone = _listed(internal), _listed(external), len(internal) == 1
+    model = f"a model of {trained}" if alone else f"a model of {len(internal)} sites"
+    training = f"{trained} trains a model" if alone else f"{trained} train a model together"
+    question = f"{training} to {what}. How well does it work there"
     if not external:
-        return f"How well does {model} work at home?", f"{training} How well does it work there?"
-    there = _listed(external)
-    return (
-        f"Does {model} hold up at {there}?",
-        f"{training} How well does it work there, and at {there}, which took no part?",
-    )
+        return f"How well does {model} work at home?", f"{question}?"
+    return f"Does {model} hold up at {there}?", f"{question}, and at {there}, which took no part?"
 
 
 def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -158,7 +158,7 @@ def _misfits(sites: Mapping[str, Any], numbers: Mapping[str, int], run: Run) -> 
 
 def scope(files: RunFiles, replay: Replay) -> str:
     """Return what can be compared, in a line: a run keeps the tensors of few rounds."""
-    kept = {replay.best().round} | ({replay.rounds.round} if files.state.exists() else set())
+    kept = {replay.best().round, *([replay.rounds.round] if files.state.exists() else [])}
     rounds = " and ".join(map(str, sorted(kept)))
     return f"compared: all {replay.rounds.round} rounds by losses, and round {rounds}, which the run keeps, by tensors"
 

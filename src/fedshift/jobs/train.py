@@ -93,7 +93,16 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
         if restored:
             ranks.first(lambda: shutil.rmtree(files.checkpoint, ignore_errors=True))
             return
-    federation = _federation(run, images, ranks)
+    clients, validation, watched, beforehand = _sites(run, images)
+    federation = Federation(
+        specification(run, prepared.shape),
+        clients,
+        validation=validation,
+        watched=watched,
+        device=device,
+        ranks=ranks,
+        beforehand=beforehand,
+    )
     log = RoundLog(files.round_log, run.training.rounds)
     identity = digest.of([run.id, code, *content], 64)
     checkpoint = _Checkpoint(files, identity, log)
@@ -119,20 +128,6 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     if keep:
         ranks.first(lambda: kept.keep(files))
     ranks.first(checkpoint.remove)
-
-
-def _federation(run: Run, images: RunImages, ranks: Ranks) -> Federation:
-    """Return the federation of a run before its first round."""
-    clients, validation, watched, beforehand = _sites(run, images)
-    return Federation(
-        specification(run, images.prepared.shape),
-        clients,
-        validation=validation,
-        watched=watched,
-        device=images.device,
-        ranks=ranks,
-        beforehand=beforehand,
-    )
 
 
 @contextmanager

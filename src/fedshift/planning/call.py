@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -22,13 +21,18 @@ from ..core.console import say_at_end
 from ..core.errors import UserError
 from ..core.plugin import Plugin
 from ..io import identity
-from ..io.paths import Paths
+from ..io.paths import Paths, one_spelling
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.run import Run
 from .status import NORMAL, PIECE, last_line, tail
 
-SOURCES = ("download", "prepare", "partition")
+RULES = (
+    *("download", "prepare", "partition", "control", "train", "choose", "predict"),
+    *("score", "ledger", "divergence", "report"),
+)
+"""The rules of a study, in the order of `outputs`."""
+SOURCES = RULES[:3]
 """Rules whose files are made again where a job needs them, and not because they are gone."""
 
 
@@ -51,8 +55,6 @@ class Output:
 
 def require_own_name(plan: Plan, paths: Paths) -> None:
     """Raise UserError where the page and the tables under the name of a study are those of another file."""
-    from ..io.paths import one_spelling
-
     headline = paths.study_files(plan.name).headline
     other = read_json(headline).get("file") if headline.exists() else None
     # A file that was renamed or moved is no longer there, and its results are of no other study.
@@ -91,8 +93,7 @@ def finished(plan: Plan, paths: Paths) -> list[Path]:
 
     If one is gone, the next call of Snakemake makes it again.
     """
-    made = (output.files for output in outputs(plan, paths) if output.rule not in SOURCES)
-    return [*chain(*made)]
+    return [file for output in outputs(plan, paths) if output.rule not in SOURCES for file in output.files]
 
 
 def predictions(plan: Plan, paths: Paths) -> list[Path]:
@@ -201,17 +202,13 @@ class Call:
     @property
     def mirror(self) -> str:
         """The option for a mirror of the data files, if there is one."""
-        if not self.config["mirror"]:
-            return ""
-        return f"--mirror {quote(str(self.config['mirror']))}"
+        return f"--mirror {quote(str(self.config['mirror']))}" if self.config["mirror"] else ""
 
     @property
     def launch(self) -> str:
         """How Python starts a training of several processes, which share its clients; nothing for one process."""
         processes = int(self.config["processes"])
-        if processes == 1:
-            return ""
-        return f"torch.distributed.run --standalone --nproc-per-node={processes} -m"
+        return "" if processes == 1 else f"torch.distributed.run --standalone --nproc-per-node={processes} -m"
 
     def slow_libraries(self, runs: Iterable[str]) -> list[str]:
         """Return the names of slow modules that the trainings of runs import; none without a training."""
@@ -240,23 +237,16 @@ MOST_PAGES = 5
 
 def in_words(runs: Mapping[str, Run]) -> dict[str, str]:
     """Return what the ids of runs and of their partitions stand for; runs that words leave alike keep their id too."""
-    words = {key: _run(run) for key, run in runs.items()}
+    words = {
+        key: f"{' + '.join(run.methods)}, bn {run.bn}, {_held_out(run)}, seed {run.seed}" for key, run in runs.items()
+    }
     counts = Counter(words.values())
     partitions = {run.partition_id: f"{run.data.dataset.name}, {_held_out(run)}" for run in runs.values()}
     return partitions | {key: text if counts[text] == 1 else f"{text} ({key})" for key, text in words.items()}
 
 
-def _run(run: Run) -> str:
-    method = run.algorithm.name
-    if run.addon:
-        method += f" + {run.addon.name}"
-    return f"{method}, bn {run.bn}, {_held_out(run)}, seed {run.seed}"
-
-
 def _held_out(run: Run) -> str:
-    if not run.partition.title:
-        return "no site held out"
-    return f"held out {run.partition.title}"
+    return f"held out {run.partition.title}" if run.partition.title else "no site held out"
 
 
 def say_pages(pages: Sequence[Path], index: Path) -> None:
@@ -292,19 +282,15 @@ def faults(logs: Iterable[Path]) -> list[str]:
     Empty if the logs name no failed job.
     """
     failed = dict.fromkeys(name for log in logs for name in FAILED.findall(tail(log, WHOLE)[0]))
+    if not failed:
+        return []
     places: dict[tuple[str, ...], list[str]] = {}
     for name in failed:
         places.setdefault(tuple(_faults(Path(name))), []).append(name)
-    if not places:
-        return []
-    jobs = f"{len(failed)} jobs"
-    if len(failed) == 1:
-        jobs = "One job"
+    jobs = "One job" if len(failed) == 1 else f"{len(failed)} jobs"
     block = ["", f"{jobs} failed. Finished work is kept: when this is corrected, the same call goes on from there."]
     for lines, names in places.items():
-        title = names[0]
-        if len(names) > 1:
-            title += f", and {len(names) - 1} more with the same fault"
+        title = names[0] + (f", and {len(names) - 1} more with the same fault" if len(names) > 1 else "")
         block += [f"{title}:", *(f"  {line}" for line in lines or ("its log is empty",))]
     return block
 

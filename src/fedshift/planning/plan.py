@@ -10,12 +10,11 @@ import logging
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..analysis.published_words import of_ledger
 from ..core import digest
 from ..core.errors import UserError
 from ..core.spelling import counted
@@ -25,6 +24,7 @@ from ..io.text import read_json
 from ..study.calls import dry_run
 from ..study.plan import Plan
 from ..study.run import Run, flat
+from .call import RULES, outputs
 from .status import State, state_of
 
 
@@ -188,8 +188,13 @@ def survey(
         if job.rule == "predict":
             run, sweep = predictions[job.id]
             needs.append(clock.predict(runs[run].spec, sweep))
+    counts = []
+    for rule, jobs in job_counts(plans).items():
+        why = Counter(job.reason for job in pending if job.rule == rule)
+        if jobs:
+            counts.append(Count(rule, jobs, jobs - why.total(), why.total(), dict(why)))
     return Survey(
-        counts=[_count(rule, jobs, pending) for rule, jobs in job_counts(plans).items() if jobs],
+        counts=counts,
         hours=_sums(needs),
         at_work=sum(state.state == "running" for state in states.values()),
         going_on=sum(state.state != "running" and _rounds_left(state) < state.rounds for state in states.values()),
@@ -200,26 +205,9 @@ def survey(
 
 def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
     """Return the number of jobs of each rule that studies need in all."""
-    runs = {key: run for plan in plans.values() for key, run in plan.runs.items()}
-    return {
-        "download": len({run.data.raw for run in runs.values()}),
-        "prepare": len({run.data.id for run in runs.values()}),
-        "partition": len({run.partition_id for run in runs.values()}),
-        "control": len({key for plan in plans.values() for key in plan.controls}),
-        "train": len({key for plan in plans.values() for key in plan.trainings}),
-        "choose": len({key for plan in plans.values() for key in plan.searches}),
-        "predict": len({job for plan in plans.values() for job in plan.predicted}),
-        "score": len(plans),
-        "ledger": sum(map(of_ledger, plans.values())),
-        "divergence": sum(plan.measures_divergence for plan in plans.values()),
-        "report": len(plans),
-        "index": 1,
-    }
-
-
-def _count(rule: str, jobs: int, pending: Sequence[Job]) -> Count:
-    why = Counter(job.reason for job in pending if job.rule == rule)
-    return Count(rule, jobs, jobs - why.total(), why.total(), dict(why))
+    made = {(output.rule, output.files) for plan in plans.values() for output in outputs(plan, Paths())}
+    counts = Counter(rule for rule, _ in made)
+    return {rule: counts[rule] for rule in RULES} | {"index": 1}
 
 
 def _rounds_left(state: State) -> int:
@@ -323,16 +311,11 @@ def _sums(needs: Sequence[Need]) -> list[Need]:
     groups: dict[tuple[str, str, str], list[Need]] = {}
     for need in needs:
         groups.setdefault((need.rule, need.source, need.device), []).append(need)
-    return [
-        Need(rule, len(group), _sum(need.amount for need in group), source, device)
-        for (rule, source, device), group in groups.items()
-    ]
-
-
-def _sum(hours: Iterable[float | None]) -> float | None:
-    """Return a sum; None where a part is unknown."""
-    parts = list(hours)
-    return None if None in parts else sum(filter(None, parts))
+    sums = []
+    for (rule, source, device), group in groups.items():
+        hours = [need.amount for need in group]
+        sums.append(Need(rule, len(group), None if None in hours else sum(filter(None, hours)), source, device))
+    return sums
 
 
 def lines(survey: Survey, probing: str = "") -> Iterator[str]:
@@ -355,11 +338,10 @@ def lines(survey: Survey, probing: str = "") -> Iterator[str]:
     for need in survey.hours:
         if need.amount is not None:
             totals[need.device] += need.amount
-    total = " and ".join(_in_words(amount, device) for device, amount in totals.items()) or "unknown"
-    if not survey.hours:
-        total = "none"
-    elif totals and any(need.amount is None for need in survey.hours):
+    total = " and ".join(_in_words(amount, device) for device, amount in totals.items())
+    if total and any(need.amount is None for need in survey.hours):
         total = f"at least {total}"
+    total = total or ("unknown" if survey.hours else "none")
     yield f"Time for training and prediction: {total}"
     for need in survey.hours:
         amount = _in_words(need.amount, need.device)
@@ -373,9 +355,5 @@ def lines(survey: Survey, probing: str = "") -> Iterator[str]:
 def _in_words(hours: float | None, device: str) -> str:
     if hours is None:
         return "unknown"
-    amount = f"{hours:.2f} {{}}-hours"
-    if hours < 0.1:
-        amount = f"{60 * hours:.2f} {{}}-minutes"
-    if device.startswith("CPU"):
-        return amount.format("CPU")
-    return f"{amount.format('GPU')} ({device})"
+    amount = f"{60 * hours:.2f} {{}}-minutes" if hours < 0.1 else f"{hours:.2f} {{}}-hours"
+    return amount.format("CPU") if device.startswith("CPU") else f"{amount.format('GPU')} ({device})"

@@ -107,12 +107,18 @@ class Prober:
         if pace.images.samples is None:
             source = f"{pace.seconds:.2g} s a step in a probe, but the number of images is known once they are prepared"
             return Need("train", 1, None, source, name)
-        seconds = rounds * steps(run, _counts(run, self._assigned(run))) * pace.seconds
+        assigned = self._assigned(run)
+        train = assigned.loc[assigned["split"] == "train", "site"].value_counts()
+        number = steps(run, {site: int(train[site]) for site in run.partition.internal})
+        seconds = rounds * number * pace.seconds
         return Need("train", 1, seconds / 3600, f"probe of {self.seconds:g} seconds on {pace.images.words}", name)
 
     def pace(self, run: Run, device: torch.device) -> Pace:
         """Return the pace of a run, which is measured once for all runs of its kind."""
-        kind = digest.of(_kind(run))
+        # What the time of a step depends on.
+        transforms = [transform.spec() for transform in run.transforms]
+        settings = [run.methods, run.training.batch_size, run.training.optimiser]
+        kind = digest.of([run.data.id, run.model.spec(), transforms, *settings])
         if kind not in self._paces:
             say(f"probing {in_words(run)}: {self.seconds:g} seconds ...")
             self._paces[kind] = Pace(self._measure(run, device), self._opened(run))
@@ -172,17 +178,7 @@ class Prober:
 
 def in_words(run: Run) -> str:
     """Return what a probe measures: algorithm, network and size of a batch."""
-    method = run.algorithm.name
-    if run.addon:
-        method += f" + {run.addon.name}"
-    return f"{method}, {run.model.name}, batches of {run.training.batch_size}"
-
-
-def _kind(run: Run) -> list[Any]:
-    """Return what the time of a step depends on."""
-    transforms = [transform.spec() for transform in run.transforms]
-    names = [run.algorithm.name, run.addon and run.addon.name]
-    return [run.data.id, run.model.spec(), transforms, names, run.training.batch_size, run.training.optimiser]
+    return f"{' + '.join(run.methods)}, {run.model.name}, batches of {run.training.batch_size}"
 
 
 def steps(run: Run, images: Mapping[str, int]) -> float:
@@ -198,11 +194,6 @@ def _steps(run: Run, sizes: Mapping[str, int]) -> float:
     phases = run.algorithm.phases()
     total = sum(sum(phase.steps(size, training.at(client)) for phase in phases) for client, size in sizes.items())
     return total * training.clients_in_round(len(sizes)) / len(sizes)
-
-
-def _counts(run: Run, assigned: pd.DataFrame) -> dict[str, int]:
-    train = assigned.loc[assigned["split"] == "train", "site"].value_counts()
-    return {site: int(train[site]) for site in run.partition.internal}
 
 
 class _Stopwatch:
@@ -262,9 +253,7 @@ def images_of(run: Run, paths: Paths) -> Images:
     dataset = run.data.dataset
     if dataset.has_miniature:
         array, samples = _miniature(run)
-        if run.data.synthetic:
-            return Images(array, samples, "images of the miniature")
-        return Images(array, None, "images of the miniature")
+        return Images(array, samples if run.data.synthetic else None, "images of the miniature")
     shape = dataset.shape or (3, getattr(dataset, "size", 96), getattr(dataset, "size", 96))
     channels, *space = shape_after(run.data.prepare, shape)
     rng = np.random.default_rng(0)
@@ -285,11 +274,7 @@ def _miniature(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
         run.data.dataset.miniature(Path(folder))
         opened = run.data.dataset.open(Path(folder))
         number = min(FEW, len(opened.samples))
-        array = np.stack([_prepared(opened.image(i), run) for i in range(number)])
-        return array, opened.samples.assign(row=np.arange(len(opened.samples)) % number)
-
-
-def _prepared(image: np.ndarray, run: Run) -> np.ndarray:
-    for transform in run.data.prepare:
-        image = transform.prepare(image)
-    return image
+        images = [opened.image(i) for i in range(number)]
+        for transform in run.data.prepare:
+            images = [transform.prepare(image) for image in images]
+        return np.stack(images), opened.samples.assign(row=np.arange(len(opened.samples)) % number)

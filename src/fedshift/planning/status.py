@@ -87,9 +87,7 @@ def state_of(run: Run, paths: Paths, code: str = "") -> State:
     number, pace, eta = _pace(entry, run.training.rounds)
     times = [modified(path) for path in (files.round_log, files.lock, files.state, log)]
     latest = max((changed for changed in times if changed is not None), default=None)
-    silent = None
-    if latest is not None:
-        silent = max(0.0, time.time() - latest)
+    silent = max(0.0, time.time() - latest) if latest is not None else None
     state = State(
         run.id,
         run.partition.title,
@@ -328,9 +326,7 @@ def folder_is_locked(root: Path) -> bool:
 
 def _words(s: State, again: str) -> str:
     """Return the state of one run in words."""
-    resumes = "starts again from round 1"
-    if s.checkpoint:
-        resumes = f"resumes after round {s.checkpoint}"
+    resumes = f"resumes after round {s.checkpoint}" if s.checkpoint else "starts again from round 1"
     if s.state == "done":
         return _result(s)
     if s.state == "running":
@@ -339,12 +335,8 @@ def _words(s: State, again: str) -> str:
         return f"{s.message} (see {s.log}); when this is fixed, it {resumes}: {again.replace('RUN', s.run)}"
     if s.state == "waiting":
         return f"for {s.message}"
-    message = ""
-    if s.message:
-        message = f" ({s.message})"
-    unseen = ""
-    if _is_fresh(s):
-        unseen = ", unless it is still running on another node, whose locks are not visible here"
+    message = f" ({s.message})" if s.message else ""
+    unseen = ", unless it is still running on another node, whose locks are not visible here" if _is_fresh(s) else ""
     return f"after round {s.round or 0}/{s.rounds}{_silence(s)}{message}; {resumes}{unseen}"
 
 
@@ -381,9 +373,7 @@ def _progress(s: State) -> str:
 
 
 def _silence(s: State) -> str:
-    if s.silent is None:
-        return ""
-    return f", no output for {duration(s.silent)}"
+    return "" if s.silent is None else f", no output for {duration(s.silent)}"
 
 
 LEFT_OUT = ("done", "waiting")

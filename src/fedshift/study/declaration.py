@@ -248,16 +248,6 @@ class Conformal(Frozen, allow_inf_nan=False):
     )
 
 
-def _from_name(value: Any) -> Any:
-    """Return the settings of a rule that is given by its name alone."""
-    return {YOUDEN: True} if value == YOUDEN else value
-
-
-def _as_declared(threshold: Threshold) -> str | dict[str, float]:
-    """Return a rule as a study declares it."""
-    return YOUDEN if threshold.youden else {threshold.rule: threshold.level}
-
-
 def _schema() -> dict[str, Any]:
     levels = [name for name in Threshold.model_fields if name != YOUDEN]
     options = [
@@ -274,8 +264,12 @@ def _schema() -> dict[str, Any]:
 
 
 ThresholdField = Annotated[
-    Threshold, BeforeValidator(_from_name), PlainSerializer(_as_declared), WithJsonSchema(_schema())
+    Threshold,
+    BeforeValidator(lambda value: {YOUDEN: True} if value == YOUDEN else value),
+    PlainSerializer(lambda threshold: YOUDEN if threshold.youden else {threshold.rule: threshold.level}),
+    WithJsonSchema(_schema()),
 ]
+"""A rule with its level, or youden by its name alone."""
 
 
 class Grid(Frozen):

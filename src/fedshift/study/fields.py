@@ -66,7 +66,10 @@ def _plugin_schema(kind: str) -> dict[str, Any]:
             {
                 "type": "object",
                 "description": cls.summary(),
-                "properties": {"name": _constant(name, *cls.aliases), **schema.get("properties", {})},
+                "properties": {
+                    "name": {"enum": [name, *cls.aliases]} if cls.aliases else {"const": name},
+                    **schema.get("properties", {}),
+                },
                 "required": ["name", *schema.get("required", [])],
                 "additionalProperties": False,
             }
@@ -82,11 +85,6 @@ def _sweep_schema(kind: str) -> dict[str, Any]:
         settings = {name: or_list(value) for name, value in option["properties"].items() if name != "name"}
         option["properties"] = {"name": option["properties"]["name"], **settings}
     return or_list(schema)
-
-
-def _constant(*names: str) -> dict[str, Any]:
-    """Return the schema of a value that is one of these."""
-    return {"const": names[0]} if len(names) == 1 else {"enum": list(names)}
 
 
 def _inline(schema: dict[str, Any]) -> dict[str, Any]:

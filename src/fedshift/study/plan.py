@@ -13,7 +13,7 @@ from typing import Any
 
 from ..algorithms import Algorithm, Training
 from ..core import digest, registry
-from ..core.errors import UserError, UserErrors, did_you_mean
+from ..core.errors import UserError, did_you_mean, require_none
 from ..core.registry import Plugin, validated
 from ..data.partition import Partition
 from ..datasets import Dataset, Scale
@@ -68,13 +68,11 @@ class Plan:
             raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
         # Faults of all grids are told at once. Two runs may have the same one.
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
-        if faults:
-            raise UserErrors({str(fault): fault for fault in faults}.values())
+        require_none({str(fault): fault for fault in faults}.values())
         self.prediction_jobs = {run: self._job(list(members)) for run, members in self._asked.items()}
         self._require_one_set_of_folds()
-        self.published: list[Path] = []
-        if study.published:
-            self.published = [table_path(table, path.parent) for table in study.published.tables]
+        tables = study.published.tables if study.published else ()
+        self.published = [table_path(table, path.parent) for table in tables]
 
     def _take_up(self, grid: Grid, where: str) -> list[UserError]:
         """Add the runs of a grid. Returns errors of its algorithms; raises UserError for any other error."""
@@ -180,9 +178,8 @@ class Plan:
 
     def _job(self, inferences: Sequence[str]) -> str:
         """Add a prediction job that makes some inferences. Returns its id, which names its file."""
-        name = inferences[0]
-        if len(inferences) > 1:
-            name = f"{len(inferences)}-inferences-{digest.of(sorted(inferences), 8)}"
+        number = len(inferences)
+        name = inferences[0] if number == 1 else f"{number}-inferences-{digest.of(sorted(inferences), 8)}"
         # Files of studies without prediction sets hold test images alone.
         if self.study.conformal and not self.study.two_classes:
             name += VALIDATION
@@ -238,16 +235,13 @@ class Plan:
     def require_files(self) -> None:
         """Raise UserErrors for files that the study names and that do not exist."""
         files = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
-        files += [
-            ("model", file) for file in dict.fromkeys(f for run in self.runs.values() for f in run.model.inputs())
-        ]
+        files += {("model", file): None for run in self.runs.values() for file in run.model.inputs()}
         files += [("published.tables", file) for file in self.published]
-        lost = [(key, file) for key, file in files if not _exists(file)]
-        if lost:
-            raise UserErrors(
-                UserError(f"{self.path}.{key}", f"no such file: {file}", _from_here(file, self.path.parent))
-                for key, file in lost
-            )
+        require_none(
+            UserError(f"{self.path}.{key}", f"no such file: {file}", _from_here(file, self.path.parent))
+            for key, file in files
+            if not _exists(file)
+        )
 
     @property
     def scaled(self) -> bool:
@@ -319,9 +313,7 @@ def _require_network(inference: Inference, algorithm: Algorithm, bn: str, norms:
 
 def _transforms(study: Study, grid: Grid) -> tuple[Transform, ...]:
     """Return the transforms of a grid's images."""
-    if grid.transforms is None:
-        return study.transforms
-    return grid.transforms
+    return study.transforms if grid.transforms is None else grid.transforms
 
 
 def _settings(study: Study, grid: Grid) -> dict[str, Any]:
@@ -416,10 +408,8 @@ def load(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Plan:
     if path.stem == "index":
         raise UserError(path, "reports/index.html is the index of all studies", "rename the file")
     if not re.fullmatch(r"\w[\w.+ -]{0,99}", path.stem):
-        problem = (
-            "cannot name a study: use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
-        )
-        raise UserError(path, problem, "rename the file")
+        allowed = "use up to 100 letters, digits, spaces and .+-_, and begin with a letter or digit"
+        raise UserError(path, f"cannot name a study: {allowed}", "rename the file")
     return Plan(path.stem, path, scale, declared, settings)
 
 
@@ -428,14 +418,11 @@ def select(names_: str, scale: Scale, folder: Path, settings: Sequence[str] = ()
 
     All studies are those of the folder or, if it has none, those that come with fedshift.
     """
-    wanted = [name.strip() for name in names_.split(",")]
-    if names_ == "all":
-        wanted = names(folder) or known(folder)
+    wanted = names(folder) or known(folder) if names_ == "all" else [name.strip() for name in names_.split(",")]
     plans: dict[str, Plan] = {}
     for path in (find(n, folder) for n in wanted):
         if path.stem in plans:
-            raise UserError(
-                path, f"a second study named {path.stem!r}", "they would share one page: rename one of the files"
-            )
+            remedy = "they would share one page: rename one of the files"
+            raise UserError(path, f"a second study named {path.stem!r}", remedy)
         plans[path.stem] = load(path, scale, settings)
     return plans

@@ -28,7 +28,7 @@ from pydantic.fields import FieldInfo
 
 from ..algorithms import Algorithm, Training
 from ..core import registry
-from ..core.errors import UserError, UserErrors, did_you_mean
+from ..core.errors import UserError, UserErrors, did_you_mean, require_none
 from ..core.plugin import MANY, Frozen
 from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
@@ -61,8 +61,7 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
             faults += errors.errors
         except UserError as error:
             faults.append(error)
-    if faults:
-        raise UserErrors(faults)
+    require_none(faults)
     return selector
 
 
@@ -108,9 +107,7 @@ def _value(key: str, value: Any, where: str) -> Any:
 
 
 def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
-    spec = value
-    if isinstance(value, str):
-        spec = {"name": value}
+    spec = {"name": value} if isinstance(value, str) else value
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise UserError(where, "must be a name, or a mapping with the key 'name'", f"got {value!r}")
     cls = registry.get(kind, spec["name"], where)

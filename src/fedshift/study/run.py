@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -51,7 +51,9 @@ class Data(Frozen):
     @functools.cached_property
     def raw(self) -> str:
         """The id of the raw files: the name of their folder."""
-        return f"{self.dataset.identity_name}-{digest.of(self._files)}"
+        not_raw = {*self.dataset.reading_fields, "masks"}
+        files = {k: v for k, v in self._source.items() if k not in not_raw}
+        return f"{self.dataset.identity_name}-{digest.of(files)}"
 
     @functools.cached_property
     def id(self) -> str:
@@ -72,11 +74,6 @@ class Data(Frozen):
         # Masks are prepared beside images. A key that says classification would change the ids of all data.
         masks = {"masks": True} if self.task.has_masks else {}
         return {"synthetic": self.synthetic, **settings, **masks}
-
-    @functools.cached_property
-    def _files(self) -> dict[str, Any]:
-        not_raw = {*self.dataset.reading_fields, "masks"}
-        return {k: v for k, v in self._source.items() if k not in not_raw}
 
 
 class Run(Frozen):
@@ -143,6 +140,11 @@ class Run(Frozen):
         return self.algorithm.labelled(words)
 
     @property
+    def methods(self) -> list[str]:
+        """The names of the algorithm and of the add-on, if there is one."""
+        return [plugin.name for plugin in (self.algorithm, self.addon) if plugin]
+
+    @property
     def trainings(self) -> list[Training]:
         """The settings of each training behind this run: one, or those of all candidates of a search."""
         return [run.training for run in self.candidates.values()] or [self.training]
@@ -150,7 +152,7 @@ class Run(Frozen):
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """All fields by dotted path: `training.batch_size`, `partition.limit.train`, ..."""
-        return dict(_flat(self.spec))
+        return flat(self.spec)
 
     @functools.cached_property
     def id(self) -> str:
@@ -164,10 +166,7 @@ class Run(Frozen):
         return self._named({**self._but_for_the_seed, "partition": whole})
 
     def _named(self, parts: dict[str, Any]) -> str:
-        words = [self.algorithm.name, self.bn]
-        if self.search:
-            words.append("search")
-        return "-".join([*words, digest.of(parts)])
+        return "-".join([self.algorithm.name, self.bn, *(["search"] if self.search else []), digest.of(parts)])
 
     @functools.cached_property
     def _but_for_the_seed(self) -> dict[str, Any]:
@@ -213,15 +212,9 @@ class Run(Frozen):
         return plugins
 
 
-def flat(spec: Mapping[str, Any]) -> dict[str, Any]:
+def flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return all values of the specification of a run by their dotted paths, as in `Run.settings`."""
-    return dict(_flat(spec))
-
-
-def _flat(spec: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all values of nested mappings, each with its dotted path."""
+    values: dict[str, Any] = {}
     for key, value in spec.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        values |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return values
