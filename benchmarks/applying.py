@@ -25,7 +25,7 @@ from fedshift.io.arrays import write_tensors
 from fedshift.io.tables import write_table
 from fedshift.io.text import write_json
 from fedshift.jobs.apply import apply, chosen
-from fedshift.jobs.machine import peak_memory_mb
+from fedshift.jobs.record import peak_memory_mb
 from fedshift.models import initialise
 from fedshift.page.applied import write
 from fedshift.study.run import Data, Run

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 import fedshift
-from fedshift.jobs.machine import take_device
+from fedshift.jobs.record import take_device
 from fedshift.nn.device import arithmetic
 
 T = TypeVar("T")

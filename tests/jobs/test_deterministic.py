@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedshift.algorithms import Training
-from fedshift.jobs import machine
+from fedshift.jobs import record
 from fedshift.page.history import caveats, facts
 
 NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "accuracy": []})
@@ -33,7 +33,7 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "a GPU")
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     said = SimpleNamespace(stdout="580.1\n580.1\n")
-    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: said)
+    monkeypatch.setattr(record.subprocess, "run", lambda *_, **__: said)
     run = next(iter(fake_study.plan(tmp_path, training={"deterministic": asked}).runs.values()))
     trained: Any = SimpleNamespace(
         selected=SimpleNamespace(round=1, values=[0.5]),
@@ -44,7 +44,7 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
         trainer=SimpleNamespace(channels_last=True),
     )
     given: dict[str, Any] = {"code": "", "threads": 1, "device": torch.device(device), "started": datetime.now(UTC)}
-    manifest = machine.manifest(run, trained, **given)
+    manifest = record.manifest(run, trained, **given)
     assert manifest["deterministic"] is recorded
     assert manifest["gpu"] == ({"driver": "580.1", "capability": "9.0"} if device == "cuda" else {})
     assert (manifest["precision"], manifest["channels_last"]) == ("float32", True)
@@ -56,7 +56,7 @@ def test_the_record_of_a_run_says_what_its_kernels_were(
 def test_a_gpu_without_nvidias_program_has_an_unknown_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 4))
     monkeypatch.setenv("PATH", "")
-    assert machine.gpu(torch.device("cuda")) == {"driver": "unknown", "capability": "9.4"}
+    assert record.gpu(torch.device("cuda")) == {"driver": "unknown", "capability": "9.4"}
 
 
 @pytest.mark.parametrize(("recorded", "line"), [(True, 0), (None, 0), (False, 1)])

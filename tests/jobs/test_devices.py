@@ -14,8 +14,8 @@ import pytest
 from patience import PATIENCE
 
 from fedshift.core.errors import UserError
-from fedshift.jobs import machine
-from fedshift.jobs.machine import VISIBLE, one_gpu
+from fedshift.jobs import record
+from fedshift.jobs.record import VISIBLE, one_gpu
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def taken(jobs: ExitStack) -> str:
     """The GPU of one more job, whose environment begins as this process's does."""
     with pytest.MonkeyPatch.context() as own:
         own.setenv(VISIBLE, os.environ[VISIBLE])
-        jobs.enter_context(machine.one_gpu())
+        jobs.enter_context(record.one_gpu())
         return os.environ[VISIBLE]
 
 
@@ -52,7 +52,7 @@ def test_a_gpu_is_free_again_after_its_job(monkeypatch: pytest.MonkeyPatch) -> N
 JOB = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from fedshift.jobs.machine import one_gpu
+from fedshift.jobs.record import one_gpu
 with one_gpu():
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
     sys.stdin.read()
@@ -62,7 +62,7 @@ with one_gpu():
 def test_a_job_that_is_killed_frees_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VISIBLE, "3,5")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    command = [sys.executable, "-c", JOB, str(Path(machine.__file__).parents[2])]
+    command = [sys.executable, "-c", JOB, str(Path(record.__file__).parents[2])]
     with ExitStack() as jobs:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, **pipes) as other:
@@ -110,7 +110,7 @@ def test_gpus_are_counted_by_the_driver_in_another_process(tmp_path: Path, monke
 
 
 def test_no_driver_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "COUNT", machine.COUNT.replace("libcuda.so.1", "no such library"))
+    monkeypatch.setattr(record, "COUNT", record.COUNT.replace("libcuda.so.1", "no such library"))
     monkeypatch.delenv(VISIBLE, raising=False)
     with one_gpu():
         assert VISIBLE not in os.environ
@@ -119,7 +119,7 @@ def test_no_driver_means_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("there", "expected"), [(True, "cuda"), (False, "cpu")])
 def test_a_job_takes_a_gpu_where_there_is_one(there: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
-    assert machine.take_device(1).type == expected
+    assert record.take_device(1).type == expected
 
 
 def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,9 +27,9 @@ from fedshift.io import disk
 from fedshift.io.arrays import write_tensors
 from fedshift.io.paths import TRAINED, Paths
 from fedshift.io.text import write_json, write_text
-from fedshift.jobs import round_log as roundlog
+from fedshift.jobs import record
 from fedshift.jobs import train as job
-from fedshift.jobs.round_log import RoundLog
+from fedshift.jobs.record import RoundLog
 from fedshift.planning import status
 from fedshift.planning.status import State, state_of
 from fedshift.study.run import Run
@@ -86,7 +86,7 @@ def began(run: Run, rounds: int, monkeypatch: pytest.MonkeyPatch, each: float = 
     """So many rounds in the run's log, of so many seconds each, and a lock file of long ago that no one holds."""
     folder = PATHS.run(run.id)
     clock = SimpleNamespace(monotonic=lambda: each * clock.round, round=0)
-    monkeypatch.setattr(roundlog, "time", clock)
+    monkeypatch.setattr(record, "time", clock)
     log = RoundLog(folder / "rounds.jsonl", run.training.rounds)
     log.start(0)
     row = {"site": "A", "split": "train", "accuracy": 0.5, "seconds": 1.5}

@@ -35,7 +35,7 @@ IMPORTED = not workflow.modifier.is_main_snakefile()  # as a module of another w
 with errors_end_the_call():
     calls.require_own_paths(workflow)
     config = calls.complete(config, foreign=IMPORTED)
-    PLUGINS = plugin_folders(config["plugins"], Path(), "--config")
+    PLUGINS = plugin_folders(config["plugins"], "--config")
     for folder in PLUGINS:
         registry.add_folder(folder)
     PLANS = study.select(str(config["study"]), config["scale"], Path(config["studies"]), config["set"])

@@ -25,8 +25,7 @@ from ..io.arrays import map_array
 from ..io.images import decoded
 from ..io.paths import RESULT_TABLES, Paths
 from ..io.text import readable, require_columns, require_unique, write_text
-from ..jobs.machine import read_manifest
-from ..jobs.round_log import read_rounds
+from ..jobs.record import read_manifest, read_rounds
 from ..study.plan import Plan
 from ..study.run import Data, Run
 from ..tasks.segmentation import Segmentation, counts, dice_of_images

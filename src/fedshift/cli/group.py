@@ -16,7 +16,7 @@ from ..datasets import Scale
 from ..io.checksums import record, require
 from ..io.paths import STUDIES
 from ..io.shipped import configuration
-from ..jobs.machine import write_usage
+from ..jobs.record import write_usage
 from ..study.calls import scale_of, written
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ class Group:
         """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
 
         Its name is that of the function, and its help the first paragraph of the docstring. `call` may return an exit
-        code.
-        A command that takes a study has the option `--scale`: see `take_project_scale`, or `every_scale` without it.
-        `work` says what a command does that may take seconds before it prints anything; it is announced.
+        code. A command that takes a study has the option `--scale`: see `take_project_scale`, or `every_scale` without
+        it. `work` says what a command does that may take seconds before it prints anything; it is announced.
         """
         command = self.add_bare(call)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
@@ -134,7 +133,7 @@ def number_from(least: float, what: str = "a number") -> Callable[[str], float]:
 def take_project_scale(args: argparse.Namespace) -> None:
     """Give a command without `--scale` or `--set` what `fedshift run` and Snakemake take in this folder."""
     if "settings" in args and args.settings is None:
-        args.settings = configuration(Path()).get("set") or []
+        args.settings = configuration().get("set") or []
     if not args.every_scale and args.scale is None:
         args.scale = scale_of()
 
@@ -163,9 +162,7 @@ def announce_work(args: argparse.Namespace, subject: str = "") -> None:
 def label(chosen: Iterable[study.Plan]) -> str:
     """Return studies in words, with the scale where it makes a difference: `study demo at scale mini`."""
     chosen = list(chosen)
-    if len(chosen) == 1:
-        return chosen[0].label
-    return f"{len(chosen)} studies{_at_scale(chosen)}"
+    return chosen[0].label if len(chosen) == 1 else f"{len(chosen)} studies{_at_scale(chosen)}"
 
 
 def heading(chosen: Iterable[study.Plan]) -> list[str]:

@@ -33,10 +33,7 @@ def add(group: Group) -> None:
 
 
 def test_plugin(args: argparse.Namespace) -> int:
-    """Check one plug-in by everything that its kind must satisfy.
-
-    Returns 1 if one fails.
-    """
+    """Check one plug-in by everything that its kind must satisfy. Returns 1 if one fails."""
     from ..contract import cases
 
     cls = registry.add_file(args.file)
@@ -106,10 +103,7 @@ HEADER = (
 
 
 def algorithms(args: argparse.Namespace) -> None:
-    """Print docs/algorithms.md: what each algorithm does, sends and keeps.
-
-    What it sends is measured, not copied.
-    """
+    """Print docs/algorithms.md: what each algorithm does, sends and keeps. What it sends is measured, not copied."""
     rows = tuple(tuple(_row(name, cls)) for name, cls in sorted(registry.discover("algorithm").items()))
     table = Table("Names are what a study says under algorithm", HEADER, rows, len(HEADER))
     print(TEXT + table.md(), end="")

@@ -10,7 +10,7 @@ from ..core.console import say
 from ..core.errors import UserError
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
-from ..jobs.machine import one_gpu
+from ..jobs.record import one_gpu
 from ..planning.call import read_by
 from .data import inspected
 from .group import Group, call, one_plan
@@ -196,9 +196,6 @@ def replay(args: argparse.Namespace) -> int:
 def _agreed() -> bool:
     """Return whether the person at the terminal agrees. Raises UserError where there is none."""
     if not sys.stdin.isatty():
-        raise UserError(
-            "fedshift site",
-            "asks whether what it lists may leave this site, and no terminal can answer",
-            "read the list, and add --yes",
-        )
+        problem = "asks whether what it lists may leave this site, and no terminal can answer"
+        raise UserError("fedshift site", problem, "read the list, and add --yes")
     return input("May it leave? Type yes: ").strip().lower() == "yes"

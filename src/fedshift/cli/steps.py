@@ -12,7 +12,7 @@ from ..core.errors import UserError, did_you_mean
 from ..io.checksums import record, require
 from ..io.paths import Paths
 from ..jobs.accept import download_code, partition_code, prepare_code, train_code
-from ..jobs.machine import one_gpu
+from ..jobs.record import one_gpu
 from ..planning.call import read_by
 from ..study.plan import VALIDATION
 from .group import Group, call, checked, heading, member, number_from, one_plan, plans
@@ -227,10 +227,7 @@ def ledger(args: argparse.Namespace) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print how two studies, or two folders of results, differ: runs, settings and scores.
-
-    Returns 1 if they do.
-    """
+    """Print how two studies, or two folders of results, differ: runs, settings and scores. Returns 1 if they do."""
     from ..analysis import diff as sides
 
     def side(name: str) -> sides.Side:

@@ -56,18 +56,22 @@ def duration(seconds: float) -> str:
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
+EVERY = 10.0
+"""Least seconds between two lines about the progress of some work, where there is no terminal."""
+
+
 class Progress:
     """A line on standard error that shows how much of some work is done, of `total` units.
 
     On a terminal this is a tqdm bar. Elsewhere lines are printed with count, share, rate and ETA: at most one every
-    `every` seconds, and one at the end.
+    EVERY seconds, and one at the end.
     """
 
-    def __init__(self, what: str, total: int, unit: str = "it", every: float = 10.0, out: IO[str] | None = None):
+    def __init__(self, what: str, total: int, unit: str = "it", out: IO[str] | None = None):
         self.what = what
         self.total = total
         self.unit = unit
-        self.every = every
+
         self.out = out or sys.stderr
         self.done = 0
         self.told = -1
@@ -84,7 +88,7 @@ class Progress:
         self.done += n
         if self._bar is not None:
             self._bar.update(n)
-        elif time.monotonic() - self.last >= self.every:
+        elif time.monotonic() - self.last >= EVERY:
             self.last = time.monotonic()
             self._line()
 

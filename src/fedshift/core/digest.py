@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SHAPES_NO_RESULT = (
     *("fedshift.cli.", "fedshift.contract.", "fedshift.core.", "fedshift.export.", "fedshift.interface."),
     *("fedshift.io.", "fedshift.planning.", "fedshift.page.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
-    *("fedshift.jobs.machine.", "fedshift.jobs.round_log."),
+    *("fedshift.jobs.record.", "fedshift.jobs.record."),
 )
 """Folders and modules of this package that say how work is started, stored and shown: an edit there reruns nothing.
 
@@ -49,16 +49,11 @@ def of_file(path: Path, algorithm: str = "sha256") -> str:
 
 
 def of_code(stage: str, *plugins: object) -> str:
-    """Return a digest of the code behind a job: its module, its plug-ins, and all modules that these import.
+    """Return a digest of the code behind a job: its module, such as "jobs.train", its plug-ins, and what these import.
 
-    Comments, docstrings and layout do not count, nor do libraries and SHAPES_NO_RESULT. Plug-ins are found by their
-    names and imported by no module of the engine, so that a job reruns for an edit of its own plug-ins alone.
-    Raises ModuleNotFoundError.
-
-    Parameters
-    ----------
-    stage : module of the job, such as "jobs.train"
-    plugins : plug-ins that the job uses, or their classes, of this package or from outside of it
+    Comments, docstrings and layout do not count, nor do libraries and SHAPES_NO_RESULT. Plug-ins, given as such or as
+    classes, may come from outside of this package. They are found by their names and imported by no module of the
+    engine, so that a job reruns for an edit of its own plug-ins alone. Raises ModuleNotFoundError.
     """
     return _installed().digest(frozenset([f"{PACKAGE}.{stage}", *(plugin.__module__ for plugin in plugins)]))
 
@@ -69,13 +64,9 @@ def _installed() -> Code:
 
 
 class Code:
-    """The source files of this package and of plug-ins. Each is parsed once, and never imported.
+    """The source files of this package, in the folder `root`, and of plug-ins. Each is parsed once, and never imported.
 
     Snakemake asks for digests before any numeric library is loaded, so an import would cost it seconds.
-
-    Parameters
-    ----------
-    root : folder of this package
     """
 
     def __init__(self, root: Path) -> None:

@@ -92,9 +92,7 @@ def plural(singular: str) -> str:
 
 def noun(count: int, singular: str) -> str:
     """Return a noun in the number that belongs to a count."""
-    if count == 1:
-        return singular
-    return plural(singular)
+    return singular if count == 1 else plural(singular)
 
 
 def counted(count: int, singular: str) -> str:

@@ -26,8 +26,7 @@ from ..core import digest
 from ..core.errors import UserError
 from ..io.paths import TRAINED, Paths
 from ..io.shipped import extra
-from ..jobs.machine import read_manifest
-from ..jobs.round_log import read_rounds
+from ..jobs.record import read_manifest, read_rounds
 from ..study import calls
 from ..study.plan import Plan
 from ..study.run import Run

@@ -83,16 +83,12 @@ def message_of(records: RecordDict) -> Message | Fault:
 
 
 class FlowerTransport:
-    """The server's end of Flower's wire: a `Transport` whose sites are SuperNodes.
+    """The server's end of Flower's wire: a `Transport` whose sites, by their sorted names, are SuperNodes.
 
     A SuperNode says at its first message which site it is. Sites may come back, also under another id. Two SuperNodes
     that call themselves by one name, a name that was not asked for, and a name whose key another site has, are told so,
     and get no other message. `registered` returns the names of the keys by node; without it, names are believed.
-
-    Attributes
-    ----------
-    names : names of all sites, sorted
-    bytes_down, bytes_up : bytes of tensors sent and received so far
+    `bytes_down` and `bytes_up` count the bytes of tensors sent and received so far.
     """
 
     def __init__(

@@ -53,15 +53,7 @@ class _Blank:
 
 
 def rehearsed(specification: Specification, shape: Sequence[int], classes: int, clients: int) -> MessageForms:
-    """Return the forms of a run's messages.
-
-    Parameters
-    ----------
-    specification : what sites and coordinator agree on
-    shape : shape of one input
-    classes : number of classes
-    clients : number of sites of the study
-    """
+    """Return the forms of a run's messages, given the `shape` of one input, and the numbers of classes and of sites."""
     # More than there are classes, so that a row for each image is not one for each class.
     n = max(4, classes) + 3
     forms = MessageForms(tuple(shape), classes, clients, n)

@@ -24,9 +24,9 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import read_json, write_json
 from ..jobs.accept import partition_code, prepare_code
-from ..jobs.machine import take_device
 from ..jobs.predict import predict
 from ..jobs.prepare import assign, obtain, prepare
+from ..jobs.record import take_device
 from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..jobs.run_images import RunImages
 from ..jobs.train import specification
@@ -56,14 +56,10 @@ def local_plan(plan: Plan, name: str, table: Path) -> Plan:
 class Hospital:
     """The side of one site: opens its part of a run for each message, and answers.
 
-    Attributes
-    ----------
-    name : name of the site
-    local : the study as it is at this site
-    rows : whether the rows of single images may leave the site at the end: labels and probabilities under pseudonyms;
-        if not, sums over groups of patients leave in their place
-    offers : whether plug-ins may send what they derive from images before the first round, such as mean spectra
-    sent : floats that have left the site so far, by kind of message and name of tensor
+    `local` is the study as it is at this site. With `rows`, those of single images may leave the site at the end:
+    labels and probabilities under pseudonyms; if not, sums over groups of patients leave in their place. With `offers`,
+    plug-ins may send what they derive from images before the first round, such as mean spectra. `sent` counts the
+    floats that have left the site so far, by kind of message and name of tensor.
     """
 
     def __init__(self, plan: Plan, name: str, table: Path, *, rows: bool, offers: bool, threads: int = 1) -> None:

@@ -20,8 +20,7 @@ from ..io.arrays import read_tensors, write_tensors
 from ..io.disk import locked
 from ..io.paths import Paths, RunFiles
 from ..jobs import run_files
-from ..jobs.machine import take_device
-from ..jobs.round_log import RoundLog
+from ..jobs.record import RoundLog, take_device
 from ..jobs.train import specification
 from . import agreed
 from .rows import opened_rows, opened_sums, write_rows, write_sums
@@ -41,12 +40,7 @@ REMIND = 30.0
 
 
 class Connection(Transport, Protocol):
-    """What connects the server to the sites of a study.
-
-    Attributes
-    ----------
-    bytes_down, bytes_up : bytes of tensors sent and received so far
-    """
+    """What connects the server to the sites of a study, and counts the bytes of tensors sent and received so far."""
 
     bytes_down: int
     bytes_up: int

@@ -19,9 +19,8 @@ from ..inferences import Inference, Site
 from ..io.checksums import require
 from ..io.paths import Paths, RunFiles
 from ..io.shipped import inside, project_of
-from ..jobs.machine import read_manifest
 from ..jobs.predict import Network, load_run, site_knowledge
-from ..jobs.round_log import read_rounds
+from ..jobs.record import read_manifest, read_rounds
 from ..jobs.run_images import RunImages
 from ..transforms import Transform, greys_after
 from .federation import Predictor, require_network, require_site

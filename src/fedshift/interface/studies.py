@@ -293,7 +293,7 @@ class StudyTables:
         """
         import pandas as pd
 
-        from ..jobs.round_log import read_rounds
+        from ..jobs.record import read_rounds
 
         columns = ["run", "seed", *CONDITION]
         parts = []

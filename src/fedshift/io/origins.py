@@ -191,16 +191,12 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Origin:
-    """A place that holds all raw files of a dataset: the server of its authors, or a copy.
+    """A place that holds all raw files of a dataset: the server of its authors, or a copy. Messages call it `name`.
 
-    Parameters
-    ----------
-    name : what messages call it
-    sources : its files
-    take : gets the files, from a folder of raw files and the mirror, and returns what was verified; None fetches all
-    licence : licence that this place states, where it is not that of the dataset
-    folders : folders of a mirror in which its files may lie
-    traces : names in the folder of raw files which say that this origin was begun, beside the parts of its files
+    `take` gets the files, from a folder of raw files and the mirror, and returns what was verified; None fetches all
+    `sources`. `licence` is that of this place, where it is not that of the dataset, `folders` are those of a mirror in
+    which its files may lie, and `traces` names in the folder of raw files which say that this origin was begun, beside
+    the parts of its files.
     """
 
     name: str

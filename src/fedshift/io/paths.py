@@ -22,17 +22,12 @@ INFERENCE = ("inference", "momentum", "batch_size", "order")
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of numbers in the folder of a study.
+    """A table of numbers in the folder of a study: a CSV file, by its name without the ending.
 
-    Attributes
-    ----------
-    name : the name of the CSV file, without its ending
-    worker : the module of the package whose function `table` makes the rows; it asks for what it needs by the names of
-        its parameters (see `page.summary`)
-    keys : the columns in which no two rows agree
-    title : the title among the downloads of the page; empty for a table that is not offered there
-    columns : the columns that readers need; by default, these are COLUMNS of the worker
-    text : columns of text that no other table has
+    `worker` is the module of the package whose function `table` makes the rows; it asks for what it needs by the names
+    of its parameters (see `page.summary`). No two rows agree in the columns `keys`. A table with a `title` is among the
+    downloads of the page. `columns` are those that readers need, by default COLUMNS of the worker, and `text` the
+    columns of text that no other table has.
     """
 
     name: str

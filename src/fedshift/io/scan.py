@@ -86,15 +86,11 @@ def require_memory(path: Path, size: str, needed: int, remedy: str) -> None:
 class Reading:
     """The choices of a study on how scans are read.
 
-    Attributes
-    ----------
-    window : values that become 0 and 255, or percentiles of the values of each file that do; None takes the window
-        that a DICOM file states
-    axis : axis of the body along which the slices of a volume lie: axial, coronal or sagittal
-    volume : number, from 1, of the volume that is taken of a file with several
-    neighbours : the slice before, the slice itself and the slice after become the three channels
-    spacing : millimetres per pixel to which images are scaled; None keeps the finer spacing of the file
-    mask : the file holds classes of pixels
+    The values of the `window` become 0 and 255, or percentiles of the values of each file do; None takes the window
+    that a DICOM file states. `axis` is that of the body along which the slices of a volume lie, and `volume` the
+    number, from 1, of the one that is taken of a file with several. With `neighbours` the slice before, the slice
+    itself and the slice after become the three channels. Images are scaled to a `spacing` in millimetres per pixel;
+    None keeps the finer one of the file. A `mask` holds classes of pixels.
     """
 
     window: Window | Percentiles | None = None
@@ -122,12 +118,9 @@ class Frame:
 class Scan(ABC):
     """An open scan. Its header is read; its pixels are read when a frame is asked for.
 
-    Attributes
-    ----------
-    frames : number of frames
-    size : height and width in pixels
-    burnt_in : the header says that the pixels show text that may identify the patient
-    windowed : the frames can be shown in 8 bits without the window of a study
+    `frames` is the number of frames, and `size` their height and width in pixels. `burnt_in` says that by the header
+    the pixels show text that may identify the patient, and `windowed` that the frames can be shown in 8 bits without
+    the window of a study.
     """
 
     kind = ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core import registry
 from ..core.errors import UserError
+from ..core.plugin import as_list
 from .text import read_yaml
 
 PACKAGE = Path(__file__).parents[1]
@@ -90,36 +91,32 @@ CONFIG = Path("config", "config.yaml")
 """The configuration of a project, in its folder."""
 
 
-def plugin_folders(project: Path = Path()) -> list[Path]:
-    """Return the folders that the key `plugins` of a project's configuration names; an empty list without such a file.
+def plugin_folders() -> list[Path]:
+    """Return the folders that the key `plugins` of the project's configuration names; none without such a file.
 
     Raises UserError for a file that cannot be read, and for a value other than a path or a list of paths.
     """
-    return folders(configuration(project).get("plugins"), project, str(project / CONFIG))
+    return folders(configuration().get("plugins"), str(CONFIG))
 
 
-def configuration(project: Path = Path()) -> dict[str, Any]:
-    """Return the settings in a project's configuration; none without such a file.
+def configuration() -> dict[str, Any]:
+    """Return the settings in the configuration of the project in the current folder; none without such a file.
 
     Raises UserError for a file that cannot be read.
     """
-    file = project / CONFIG
-    settings = read_yaml(file) if file.is_file() else {}
+    settings = read_yaml(CONFIG) if CONFIG.is_file() else {}
     return settings if isinstance(settings, dict) else {}
 
 
-def folders(value: Any, project: Path, where: str) -> list[Path]:
+def folders(value: Any, where: str) -> list[Path]:
     """Return the folders that a value of the key `plugins` names: nothing, a path, or a list of paths.
 
-    Relative paths count from the project's folder. Raises UserError for any other value.
+    Raises UserError for any other value.
     """
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        value = [value]
+    value = [] if value is None else as_list(value)
     if not all(isinstance(folder, str) and folder for folder in value):
         raise UserError(f"{where}.plugins", f"is {value!r}", "give a folder, or a list of folders")
-    return [project / folder for folder in value]
+    return [Path(folder) for folder in value]
 
 
 @contextlib.contextmanager

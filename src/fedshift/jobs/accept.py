@@ -38,7 +38,7 @@ from ..io.paths import Paths, RunFiles, checksum
 from ..io.text import read_json, write_json
 from ..study.plan import Plan
 from ..study.run import Data, Run
-from .machine import git
+from .record import git
 
 Record = dict[str, Any]
 """One acceptance: `code` (accepted), `was` (before), `reason`, `date` (UTC), `version` of fedshift, and `git`."""

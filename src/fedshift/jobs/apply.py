@@ -34,9 +34,9 @@ from ..io.text import tell_outside, write_json
 from ..study.plan import inference_id
 from ..transforms import greys_after
 from .image_files import LOOKS, FileSamples, ImageFiles
-from .machine import read_manifest, take_device
 from .predict import Network, load_run
 from .prepare import LARGE
+from .record import read_manifest, take_device
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -167,13 +167,9 @@ def images_of_study(run: Run, folder: Path) -> RunImages | None:
 class Answers:
     """Function from the outputs for a batch of images to their numbers, which also writes their pictures.
 
-    Attributes
-    ----------
-    paths : (n,) those of all images
-    columns : what is written of an image, and its type
-    pictures : the path of what is drawn of each image, by kind, such as masks/07-lung.png. The number is the row of the
-        image, from 1, since several images may have one name
-    folders : where each kind is written
+    `paths` (n,) are those of all images, and `columns` says what is written of an image, and its type. `pictures` are
+    the paths of what is drawn of each image, by kind, such as masks/07-lung.png, in which the number is the row of the
+    image, from 1, since several images may have one name; `folders` is where each kind is written.
     """
 
     def __init__(self, files: ImageFiles, paths: pd.Series, task: Task) -> None:

@@ -16,7 +16,7 @@ from ..io.paths import Paths
 from ..io.tables import read_table
 from ..io.text import require_columns, require_object, write_json
 from .accept import twin
-from .machine import read_manifest
+from .record import read_manifest
 
 if TYPE_CHECKING:
     from ..inferences import Inference
@@ -39,13 +39,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The record of a choice.
+    """The record of a choice: the id of the `chosen` candidate among all, compared by a `metric`, or by `loss`.
 
-    Attributes
-    ----------
-    metric : what candidates were compared by: a metric, or `loss`
-    inference : id of the inference by whose predictions an oracle chose; None for validation
-    chosen : id of the chosen candidate
+    `inference` is the id of the inference by whose predictions an oracle chose; None for validation.
     """
 
     metric: str
@@ -66,13 +62,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The look at external sites by which an oracle judges: a metric of the predictions of one inference.
+    """The look at external sites by which an oracle judges: the headline metric of the predictions of one inference.
 
-    Attributes
-    ----------
-    metric : the study's headline metric
-    inference : id of the inference whose predictions count
-    sweep : id of the prediction job that makes them
+    `inference` is its id, and `sweep` that of the prediction job that makes the predictions.
     """
 
     metric: Metric

@@ -53,14 +53,10 @@ SOUND = "get it again, or leave it out"
 
 @dataclass
 class Listed:
-    """The rows of a table, and counts of what a reader should know.
+    """The rows of a table, with cells of COLUMNS, and what a reader should know.
 
-    Attributes
-    ----------
-    rows : cells of COLUMNS
-    counts : how many files have a trait, in the words of the report
-    faults : files that cannot be read
-    unused : number of labels that belong to no file
+    `counts` says how many files have a trait, in the words of the report; `faults` names files that cannot be read; and
+    `unused` is the number of labels that belong to no file.
     """
 
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -277,19 +273,12 @@ Choose = Callable[[str, Sequence[str], str], str]
 
 @dataclass
 class Found:
-    """A table of images whose columns are known.
+    """A table of images, or a folder without one; its `rows` have the names of ROLES where a column has a meaning.
 
-    Attributes
-    ----------
-    table : the table, or the folder of images that has none
-    rows : its rows, under the names of ROLES where a column has a meaning
-    columns : heads of the columns, by the ROLES that have another name
-    folder : the folder from which paths count, where it is not that of the table
-    encoding : of the CSV
-    sides, kinds, colours : of the files: pixels along their shorter sides, in ascending order, how many have each
-        ending, and whether one is in colours
-    masks : the values of masks, where there are any
-    told : what was seen, in lines
+    `columns` are the heads of the columns by the ROLES that have another name, `folder` is that from which paths count,
+    where it is not that of the table, and `told` what was seen, in lines. Of the files, `sides` are the pixels along
+    the shorter sides, in ascending order, `kinds` how many have each ending, and `colours` whether one is in colours;
+    `masks` are the values of masks.
     """
 
     table: Path

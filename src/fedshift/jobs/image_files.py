@@ -263,19 +263,9 @@ def images_of(folder: Path) -> Iterator[str]:
 class FileSamples:
     """Images that are read when a batch asks for them; instead of a label, each has its place among the paths.
 
-    Parameters
-    ----------
-    files : the reader of the images
-    paths : paths of the images, in order
-    transforms : transforms of a batch, as in `MappedSamples`
-    device : device of the batches
-    each : the function `map`, or that of a pool of threads
-
-    Attributes
-    ----------
-    reduction : (n,) float64, how many times smaller than in its file each image read so far is; 0 if it had the run's
-        size
-    looks : (n, len(LOOKS)) float64, the brightness, contrast and colour of each image read so far
+    `transforms` are those of a batch, as in `MappedSamples`, and `each` is the function `map`, or that of a pool of
+    threads. Of the images read so far, `reduction` (n,) says how many times smaller each is than in its file, 0 if it
+    had the run's size, and `looks` (n, len(LOOKS)) its brightness, contrast and colour.
     """
 
     files: ImageFiles

@@ -50,7 +50,7 @@ from ..study.run import Run
 from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation, histograms
 from ..transforms import greys_after, shape_after
 from .accept import predict_code
-from .machine import STAYED, read_manifest, take_device
+from .record import STAYED, read_manifest, take_device
 from .run_images import RunImages
 
 if TYPE_CHECKING:
@@ -64,15 +64,10 @@ if TYPE_CHECKING:
 class MaskReader:
     """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
 
-    Parameters
-    ----------
-    task : the task
-    order : the stored rows of the site (n,) in the order in which they are predicted
-    spacing : millimetres between rows and columns of each image (n, 2) in stored order; None if they are unknown
-    structures : the classes of each structure whose `histograms` are taken down, by its name
-
-    One reader serves one site. Until the site is done it holds the mask of each image as a PNG file, since only then it
-    is known which ones are kept: a kilobyte or two an image.
+    `order` are the stored rows of the site (n,) in the order in which they are predicted, `spacing` (n, 2) the
+    millimetres between rows and columns of each image in stored order, and `structures` the classes of each structure
+    whose `histograms` are taken down, by its name. One reader serves one site. Until the site is done it holds the mask
+    of each image as a PNG file, since only then it is known which ones are kept: a kilobyte or two an image.
     """
 
     task: Task
@@ -366,8 +361,7 @@ class Network:
 
         The global tensors of batch norm that stays with clients are the mean of theirs; with `external_bn` "initial"
         they are those from before the training. It is the same module at each call, unless several networks predict the
-        site together: then it is a `Blended`.
-        Raises UserError where the tensors are not those of the run's model.
+        site together: then it is a `Blended`. Raises UserError where the tensors are not those of the run's model.
         """
         blend = self.blends.get(site if site in self.clients else "")
         if blend is None:
@@ -420,15 +414,7 @@ def load_run(folder: Path) -> Run:
 
 
 class SiteFeatures(NamedTuple):
-    """The features of some test images of a site under an inference.
-
-    Attributes
-    ----------
-    inference : key of the inference
-    site : name of the site
-    samples : names of the images (n,), in random order
-    values : features (n, d), float64
-    """
+    """The features (n, d), float64, of some test images of a site under an inference, with their names (n,)."""
 
     inference: str
     site: str

@@ -21,10 +21,9 @@ from ..engine.specification import Specification
 from ..io.arrays import read_tensors
 from ..io.paths import Paths, RunFiles
 from .accept import train_code
-from .machine import take_device
 from .predict import load_run
 from .prepare import assign, obtain, prepare
-from .round_log import read_rounds
+from .record import read_rounds, take_device
 from .run_files import read_log, shared_state
 from .run_images import RunImages
 from .train import specification
@@ -40,9 +39,7 @@ ROUNDING = 1e-6
 class Replay(Federation):
     """A federation in one process that leaves out sites where a run by messages had no answer of them.
 
-    Parameters
-    ----------
-    missing : as `Coordinator.missing` lists them; all other parameters are those of `Federation`
+    `missing` is as `Coordinator.missing` lists them; all other parameters are those of `Federation`.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from ..io.paths import RunFiles
 from ..io.tables import write_table
 from ..io.text import write_json
 from .accept import train_code
-from .machine import STAYED, manifest, read_manifest
+from .record import STAYED, manifest, read_manifest
 
 if TYPE_CHECKING:
     import torch

@@ -25,10 +25,9 @@ from ..io.disk import locked, sweep
 from ..io.paths import Paths, RunFiles
 from ..models import initialise
 from ..transforms import shape_after
-from . import machine
+from . import record
 from .accept import Kept, Ledger
-from .machine import take_device
-from .round_log import RoundLog, Row
+from .record import RoundLog, Row, take_device
 from .run_files import write_run
 from .run_images import RunImages
 
@@ -123,7 +122,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
     # Gathers the tensors of all processes, for the first one to write.
     federation.result()
     facts: dict[str, Any] = {"code": code, "threads": threads, "device": device, "started": started}
-    manifest = machine.manifest(run, federation, processes=ranks.count, **facts)
+    manifest = record.manifest(run, federation, processes=ranks.count, **facts)
     ranks.first(lambda: _write(run, federation, files, manifest))
     if keep:
         ranks.first(lambda: kept.keep(files))

@@ -35,14 +35,9 @@ POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
 class Settings(Frozen):
     """The file `local/fedshift.json` of a startup kit, which its owner writes.
 
-    Attributes
-    ----------
-    folder : where the study works, with its results
-    study : the study's YAML file, in this folder
-    data : at a site, its table of images, in this folder
-    restart : True for one job that may begin runs anew which were begun at this site
-    rows, offers : what may leave a site: rows of single images under pseudonyms; what plug-ins derive from images
-    threads : threads of the training
+    The study works in `folder`, with its results; its YAML file lies there, and so does the table of images of a site,
+    `data`. `restart` lets one job begin runs anew which were begun at this site. `rows` and `offers` say what may leave
+    it: rows of single images under pseudonyms, and what plug-ins derive from images.
     """
 
     folder: Path
@@ -109,13 +104,7 @@ class StudyController(Controller):
 
 
 class NvflareTransport:
-    """The server's end: a `Connection` whose sites are the clients of a job, by their names in the startup kits.
-
-    Attributes
-    ----------
-    names : names of all sites, sorted
-    bytes_down, bytes_up : bytes of tensors sent and received so far
-    """
+    """The server's end: a `Connection` whose sites are the clients of a job, by their names in the startup kits."""
 
     def __init__(self, controller: Controller, context: FLContext, stop: Signal, names: Sequence[str]) -> None:
         self.names = sorted(names)

@@ -147,13 +147,9 @@ def errors_end_the_call() -> Iterator[None]:
 class Call:
     """The members of all studies of a call, by the ids that stand in the names of files.
 
-    Attributes
-    ----------
-    runs : trainings, and choices among trainings
-    oracles : for each run, the prediction job by which a search chooses with the results at external sites
-    inferences : the inferences of each prediction job
-    data, raw : prepared and raw datasets
-    partitions, controls : for each partition, a run that uses it; with controls, if the study has them
+    `runs` are trainings, and choices among trainings; `oracles` has the prediction job by which a search chooses with
+    the results at external sites, for each run; `inferences` those of each prediction job; `data` and `raw` prepared
+    and raw datasets; `partitions` a run that uses each, and `controls` the same where the study has a control.
     """
 
     def __init__(self, plans: Mapping[str, Plan], config: Mapping[str, Any], plugins: Sequence[Path]) -> None:

@@ -125,13 +125,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Need:
-    """Hours that some jobs of a rule need together.
+    """Hours of a GPU, or of one core of a CPU, that some jobs of a rule need together; None where they are unknown.
 
-    Attributes
-    ----------
-    amount : hours of a GPU or of one core of a CPU; None where unknown
-    source : source of the estimate
-    device : name of the device
+    `source` says where the estimate comes from, and `device` names the GPU or the CPU.
     """
 
     rule: str
@@ -143,16 +139,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Survey:
-    """Jobs of studies, and the hours of those that would run.
+    """Jobs of studies by rule, and the hours of the trainings and predictions that would run.
 
-    Attributes
-    ----------
-    counts : jobs by rule
-    hours : hours of the trainings and predictions that would run
-    at_work : runs to train that are being trained now
-    going_on : runs to train that resume from a checkpoint
-    may_end_early : runs to train that have a patience
-    new : number of runs that were never trained, by what tells them from the finished run that is most alike
+    Of the runs to train, some are trained now (`at_work`), resume from a checkpoint (`going_on`), or have a patience
+    (`may_end_early`). `new` counts those that were never trained, by what tells them from the finished run that is most
+    alike.
     """
 
     counts: list[Count]

@@ -22,7 +22,7 @@ from ..data.prepared import Prepared
 from ..data.samples import MappedSamples, at_site, site_statistics
 from ..engine.federation import Federation
 from ..io.paths import Paths
-from ..jobs.machine import name_of, take_device
+from ..jobs.record import name_of, take_device
 from ..jobs.train import specification
 from ..transforms import shape_after
 from .plan import Need
@@ -47,15 +47,11 @@ FORWARD = 1 / 3
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a probe.
+    """Images of a probe, (n, height, width, channels) uint8, or vectors (n, features) float32; `words` say which.
 
-    Attributes
-    ----------
-    array : images (n, height, width, channels) uint8, or vectors (n, features) float32
-    samples : a row for each image of the run's sites, with site, split and label, and `row` of the array; None where
-        their number is not known before they are prepared
-    words : what they are
-    masks : the classes of their pixels (n, height, width), uint8; None where images have a class each
+    `samples` has a row for each image of the run's sites, with site, split and label, and `row` of the array; it is
+    None where their number is not known before they are prepared. `masks` (n, height, width), uint8, are the classes of
+    pixels.
     """
 
     array: np.ndarray
@@ -78,11 +74,7 @@ class Pace:
 class Prober:
     """Estimates of hours by probes: one for all runs that differ in partition, BN policy, rounds and rates alone.
 
-    Parameters
-    ----------
-    threads : threads of a training
-    seconds : time of a probe
-    images : returns the images of a run; by default those of `images_of`
+    A probe trains for some `seconds`, with the `threads` of a training. `images` returns the images of a run.
     """
 
     def __init__(
@@ -197,12 +189,9 @@ def _steps(run: Run, sizes: Mapping[str, int]) -> float:
 
 
 class _Stopwatch:
-    """Times of a training, which ends after some seconds: it is called before each local step.
+    """Times of a training, which ends after `limit` seconds: it is called before each local step.
 
-    Parameters
-    ----------
-    limit : seconds until it ends
-    clock : returns seconds; of a CPU those of all cores together, which other programs do not lengthen
+    The `clock` returns seconds; of a CPU those of all cores together, which other programs do not lengthen.
     """
 
     def __init__(self, limit: float, clock: Callable[[], float]) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,8 +20,7 @@ from ..core.errors import UserError
 from ..io.disk import try_lock
 from ..io.paths import Paths, RunFiles
 from ..jobs.accept import accepted_codes, train_code
-from ..jobs.machine import read_manifest
-from ..jobs.round_log import in_words
+from ..jobs.record import in_words, read_manifest
 from ..study.plan import Plan
 from ..study.run import Run
 
@@ -40,19 +39,12 @@ KILLED = re.compile(r"slurmstepd: |srun: |Killed|Terminated")
 class State:
     """The state of one run. Rounds count from 1, times are in seconds; None stands for unknown or not applicable.
 
-    Attributes
-    ----------
-    rounds : rounds of the whole training
-    round, loss : last round that was trained, and its mean loss over clients
-    logged : the numbers that plug-ins logged in that round, by name
-    seconds_a_round, eta : mean time of a round since the process started, and time left
-    silent : time since the run's files last changed
-    checkpoint : last round that need not be trained again
-    best_round, best_value : selected round, and its mean validation value
-    seconds, finished : training time of a finished run, and when it finished
-    changed : whether the run was trained with code other than today's
-    message : last line of the log if it reports a problem, or what the run waits for
-    log : path of the log
+    `rounds` are those of the whole training, `round`, `loss` and `logged` are the last round that was trained, its mean
+    loss over clients, and the numbers that plug-ins logged in it. `seconds_a_round` is a mean since the process
+    started, `eta` the time left, and `silent` the time since the run's files last changed. After `checkpoint` rounds
+    none need be trained again. `best_round` is the selected one, and `best_value` its mean validation value. A finished
+    run has its training time, `seconds`, and when it finished. `changed` runs were trained with code other than
+    today's. `message` is the last line of the log if it reports a problem, or what the run waits for.
     """
 
     run: str
@@ -250,19 +242,17 @@ def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
     return [state_of(run, paths, train_code(run)) for run in runs.values()]
 
 
-def plain(states: Iterable[State], again: str) -> dict[str, Any]:
+def plain(states: Sequence[State], again: str) -> dict[str, Any]:
     """Return all states as mappings and lists. `again` is the command that trains RUN by hand."""
-    states = list(states)
     return {"runs": [asdict(state) for state in states], "total": total(states), "resume": again}
 
 
-def total(states: Iterable[State]) -> dict[str, Any]:
+def total(states: Sequence[State]) -> dict[str, Any]:
     """Return the number of runs in each state, and `eta`, the least time until all but the failed ones are trained.
 
     `eta` (seconds) assumes that as many runs are trained at once as now, and that rounds of the other runs take as long
     as those of runs so far. It is None where nothing is running or no time is known.
     """
-    states = list(states)
     running = [s for s in states if s.state == "running"]
     paces = [s.seconds_a_round for s in running if s.seconds_a_round is not None]
     paces += [s.seconds / s.round for s in states if s.seconds is not None and s.round]
@@ -278,18 +268,15 @@ def total(states: Iterable[State]) -> dict[str, Any]:
 
 def _left(state: State, pace: float) -> float:
     """Return the seconds that a run needs until it is trained, if a round takes `pace` seconds in other runs."""
-    if state.eta is not None:
-        return state.eta
-    return pace * (state.rounds - (state.checkpoint or 0))
+    return state.eta if state.eta is not None else pace * (state.rounds - (state.checkpoint or 0))
 
 
-def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
+def lines(states: Sequence[State], again: str, unlock: str = "") -> list[str]:
     """Return a line for each run, and one for all.
 
     `again` is the command that trains RUN by hand. `unlock` is the command that unlocks the folder, given where
     Snakemake has locked it: it is at work there, or was killed before it could unlock it.
     """
-    states = list(states)
     names = [s.run for s in states]
     if len({s.held_out for s in states}) > 1:
         names = [f"{s.run}  {s.held_out}" for s in states]
@@ -309,9 +296,8 @@ def lines(states: Iterable[State], again: str, unlock: str = "") -> list[str]:
     return out
 
 
-def total_line(states: Iterable[State]) -> str:
+def total_line(states: Sequence[State]) -> str:
     """Return the line for all runs: how many are in each state, and the least time that is left."""
-    states = list(states)
     counts = total(states)
     parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
     if counts["eta"] is not None:

@@ -52,16 +52,14 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
     return settings
 
 
-def scale_of(project: Path = Path()) -> Scale:
+def scale_of() -> Scale:
     """Return the scale, such as "mini" or "paper", of a command that names none: config/config.yaml's, or the default.
 
     Raises UserError for a value other than a scale.
     """
-    scale: Scale = configuration(project).get("scale") or DEFAULTS["scale"]
+    scale: Scale = configuration().get("scale") or DEFAULTS["scale"]
     if scale not in get_args(Scale):
-        raise UserError(
-            f"{project / CONFIG}.scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale))
-        )
+        raise UserError(f"{CONFIG}.scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
     return scale
 
 
@@ -110,14 +108,14 @@ def in_config(changes: Sequence[str]) -> list[str]:
     return [f"set={json.dumps(list(changes), ensure_ascii=False)}"] if changes else []
 
 
-def dry_run(folder: Path = Path()) -> str:
-    """Return the call that lists the jobs of the project in `folder`."""
-    return "snakemake -n" if is_clone(folder) else "fedshift run STUDY -n"
+def dry_run() -> str:
+    """Return the call that lists the jobs of the project in the current folder."""
+    return "snakemake -n" if is_clone(Path()) else "fedshift run STUDY -n"
 
 
-def unlock(folder: Path = Path()) -> str:
-    """Return the call that unlocks the project in `folder` after Snakemake was killed."""
-    return "snakemake --unlock" if is_clone(folder) else "fedshift run STUDY --unlock"
+def unlock() -> str:
+    """Return the call that unlocks the project in the current folder after Snakemake was killed."""
+    return "snakemake --unlock" if is_clone(Path()) else "fedshift run STUDY --unlock"
 
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
@@ -127,9 +125,7 @@ def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
     study = str(plan.path)
     if plan.path.resolve().parent == folder.resolve() or (file and file.resolve() == plan.path.resolve()):
         study = plan.name  # a call from the project's folder finds it by its name
-    settings = {}
-    if plan.scaled:
-        settings["scale"] = str(plan.scale)
+    settings = {"scale": str(plan.scale)} if plan.scaled else {}
     if archives(plan):
         # Archives without an address are fetched by hand: the reader writes the folder in the place of DIR.
         settings["mirror"] = "DIR"

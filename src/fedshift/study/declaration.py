@@ -31,13 +31,12 @@ from .fields import (
     MetricName,
     ModelField,
     NormsField,
-    Rule,
     TaskField,
-    TrainingField,
     TransformField,
     shared,
 )
 from .published import Published, Selector, Trend
+from .run import Rule, TrainingField
 
 PARTS = ("department", "scanner")
 """Kinds of which one hospital may have several."""
@@ -458,9 +457,8 @@ class Study(Frozen):
         if sets and sets.score == "aps" and (masks or len(self.dataset.classes) == 2):
             raise UserError("conformal.score", "is aps, which is for three classes and more", "leave it out")
         if sets and sets.unit == "one" and masks:
-            raise UserError(
-                "conformal.unit", "is one, and what masks miss is that of all images of a patient", "leave it out"
-            )
+            problem = "is one, and what masks miss is that of all images of a patient"
+            raise UserError("conformal.unit", problem, "leave it out")
         return self
 
     def resampled(self, known: bool) -> str:

@@ -22,9 +22,8 @@ from ..io.paths import STUDIES
 from ..io.shipped import SHIPPED
 from ..transforms import Transform
 from .declaration import Grid, Study, merge, read
-from .fields import Search, options, trainings, varied
 from .published import table_path
-from .run import Data, Run
+from .run import Data, Run, Search, options, trainings, varied
 
 OF_TWO_CLASSES = ("calibration", "roc")
 """Figures that every page of a study with two classes has, after those that the study names."""
@@ -37,17 +36,10 @@ VALIDATION = "-validation"
 class Plan:
     """A study at a scale, expanded to the jobs that it needs, by id.
 
-    Attributes
-    ----------
-    settings : settings of the call that replace those of the file, such as `training.lr=0.01`
-    data : datasets
-    runs : trainings, and choices among trainings where a study searches; their predictions are scored
-    candidates : trainings among which the searches choose
-    oracles : the id of the prediction job by which an oracle judges a candidate, by the candidate's id
-    inferences : inferences of all runs
-    sweeps : ids of the inferences that one prediction job makes, by the id of the job
-    prediction_jobs : the id of the prediction job of each run, which makes all of its inferences
-    published : files of published tables
+    `settings` are those of the call that replace those of the file, such as `training.lr=0.01`. `runs` are trainings,
+    or choices among the `candidates` where a study searches; their predictions are scored. `prediction_jobs` has the id
+    of the job that makes all inferences of a run, `oracles` that of the one by which an oracle judges a candidate, and
+    `sweeps` the ids of the inferences of a job. `published` are the files of published tables.
     """
 
     def __init__(self, name: str, path: Path, scale: Scale, study: Study, settings: Sequence[str] = ()) -> None:
@@ -164,13 +156,11 @@ class Plan:
         plugins += itertools.chain(*(grid.inferences or study.inferences))
         for plugin in plugins:
             plugin.require_task(study.task.name, f"{where}.{plugin.kind}")
-        for key, kind, names in (
-            ("headline", "metric", [study.headline]),
-            ("metrics", "metric", study.metrics),
-            ("figures", "figure", study.figures),
-        ):
+        metrics = {"headline": [study.headline], "metrics": study.metrics}
+        for key, names in {**metrics, "figures": study.figures}.items():
             for name in names:
-                registry.get(kind, name).require_task(study.task.name, f"{self.path}.{key}")
+                plugin_class = registry.get("metric" if key in metrics else "figure", name)
+                plugin_class.require_task(study.task.name, f"{self.path}.{key}")
         for transform in _transforms(study, grid):
             if study.task.has_masks and not transform.mask:
                 problem = f"{transform.name} may move pixels in a way that a mask cannot follow"
@@ -210,9 +200,7 @@ class Plan:
     def figures(self) -> tuple[str, ...]:
         """The figures of the page: those that the study names, then those of two classes; none if it names none."""
         named = self.study.figures
-        if not named or not self.study.two_classes:
-            return named
-        return tuple(dict.fromkeys([*named, *OF_TWO_CLASSES]))
+        return tuple(dict.fromkeys([*named, *OF_TWO_CLASSES])) if named and self.study.two_classes else named
 
     @property
     def controls(self) -> dict[str, Run]:
@@ -341,11 +329,8 @@ def _require_validation(training: Training, partitions: Sequence[Partition], whe
             problem = f"{taken[0]!r} trains or tests in the partition, and a site that chooses rounds can do neither"
             raise UserError(f"{where}.select_at", problem, "leave it out of the partition, or out of select_at")
     if training.select == "best_validation" and not training.select_at and any(p.split.val == 0 for p in partitions):
-        raise UserError(
-            f"{where}.select",
-            "is best_validation, but partition.split leaves nothing to validate on",
-            "set select: last, or give val a share",
-        )
+        problem = "is best_validation, but partition.split leaves nothing to validate on"
+        raise UserError(f"{where}.select", problem, "set select: last, or give val a share")
 
 
 def _exists(file: Path) -> bool:

@@ -158,11 +158,8 @@ def resolved(selector: Mapping[str, Any]) -> dict[str, Any]:
     cls: type[Algorithm] = registry.get("algorithm", algorithm["name"])  # type: ignore[assignment]
     bn = out.setdefault("bn", cls.policies[0])
     if bn not in cls.policies:
-        raise UserError(
-            "bn",
-            f"{bn!r} has no meaning with {cls.name}: {cls.why}",
-            f"remove it, or use one of {', '.join(cls.policies)}",
-        )
+        problem = f"{bn!r} has no meaning with {cls.name}: {cls.why}"
+        raise UserError("bn", problem, f"remove it, or use one of {', '.join(cls.policies)}")
     out["algorithm"] = algorithm | {"name": cls.stands_for or cls.name}
     out.setdefault("addon", None)
     return out
