@@ -25,10 +25,10 @@ class MatrixHospital(Hospital):
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder, self.paths = name, folder, Paths()
         self.sent = Counter()
-        self._runs = {str(combination): combination for combination in all_combinations()}  # type: ignore[misc]
+        self.runs = {str(combination): combination for combination in all_combinations()}  # type: ignore[misc]
 
     def _site(self, key: str) -> Site:
-        return self._runs[key].in_memory(self.folder / key).site(self.name)  # type: ignore[attr-defined,no-any-return]
+        return self.runs[key].in_memory(self.folder / key).site(self.name)  # type: ignore[attr-defined,no-any-return]
 
 
 if __name__ == "__main__":

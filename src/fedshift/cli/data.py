@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,19 +132,12 @@ def add_sources(group: Group) -> None:
 
 def sources(args: argparse.Namespace) -> int:
     """List the addresses, licences, sizes and checksums of raw files."""
-    names = [args.dataset] if args.dataset else registry.names("dataset")
-    for name, dataset in _datasets(names):
-        for line in _lines(name, dataset):
+    for name in [args.dataset] if args.dataset else registry.names("dataset"):
+        cls = registry.get("dataset", name)
+        needs_settings = any(field.is_required() for field in cls.model_fields.values())
+        for line in _lines(cls.name, None if needs_settings else registry.build("dataset", name)):
             print(line)
     return 0
-
-
-def _datasets(names: Iterable[str]) -> Iterator[tuple[str, Dataset | None]]:
-    """Yield datasets with their default settings by name; None for one that needs settings of the user."""
-    for name in names:
-        cls = registry.get("dataset", name)
-        needs = any(field.is_required() for field in cls.model_fields.values())
-        yield cls.name, None if needs else registry.build("dataset", name)
 
 
 def _lines(name: str, dataset: Dataset | None) -> Iterator[str]:
@@ -281,13 +274,12 @@ def norms(plan: Plan) -> list[str]:
     alike = {digest.of([run.data.id, run.model_dump(mode="json", include={*parts})]): run for run in chosen}
     for run in alike.values():
         dataset = run.data.dataset
-        side = getattr(dataset, "size", None)
         try:
-            shape = shape_after(run.transforms, dataset.shape or (3, side or 96, side or 96))
+            shape = shape_after(run.transforms, run.data.shape or (3, 96, 96))
             model = shaped(run.model, shape, len(dataset.classes))
         except UserError as fault:
             # Other images may fit than those of a size that was only guessed.
-            if (dataset.shape or side) and not run.data.prepare:
+            if run.data.shape and not run.data.prepare:
                 faults[str(fault)] = fault
             continue
         if model and run.algorithm.collaboration.has_global_model:

@@ -33,10 +33,11 @@ def add(group: Group) -> None:
     command.add_argument(
         "--probe", action="store_true", help="train ten seconds of each kind of training whose hours are unknown"
     )
-    _add_json(command)
+    for_programs: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
+    command.add_argument("--json", **for_programs)
     command = group.add(status, "study", work="reading the state of its runs")
     form = command.add_mutually_exclusive_group()
-    _add_json(form)
+    form.add_argument("--json", **for_programs)
     form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
     interval = number_from(0.1, "a number of seconds")
     help_text = "seconds between two looks of --watch (default: %(default)s)"
@@ -44,10 +45,6 @@ def add(group: Group) -> None:
     group.add(repeat, "study", "id")
     command = group.add(accept, "study", work="replaying the golden curves")
     command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
-
-
-def _add_json(command: argparse._ActionsContainer) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def list_(args: argparse.Namespace) -> None:

@@ -130,10 +130,7 @@ def _fork() -> int:
 
 
 def become(connection: socket.socket) -> dict[str, Any]:
-    """Give this process the files, folder, arguments, environment and signal handlers of its client.
-
-    Return the client's request.
-    """
+    """Return a client's request; this process takes its files, folder, arguments, environment and signal handlers."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     line = connection.makefile("rb").readline()
     if not line:  # the client has died

@@ -56,10 +56,7 @@ class Found:
 
 
 def built_in(kind: str) -> Iterator[Found]:
-    """Yield the plug-ins of a kind in this package: those in the folder of that kind.
-
-    Raises RuntimeError for a module that does not hold exactly one.
-    """
+    """Yield the plug-ins of a kind in this package. Raises RuntimeError for a module that holds not exactly one."""
     return (built_in_file(kind, name) for name in built_in_modules(kind))
 
 
@@ -216,10 +213,7 @@ def name_of(cls: type[Plugin]) -> str:
 
 
 def at_path(kind: str, path: str, where: str) -> type[Plugin]:
-    """Return the plug-in class at a path, `module:Class`, of an installed package or of the current folder.
-
-    Raises UserError if there is none of that kind.
-    """
+    """Return the plug-in class at a path `module:Class`, installed or in this folder, or raise UserError."""
     path = path.replace("--", ":").replace("-", ".")
     name, _, attribute = path.partition(":")
     if not NAME.fullmatch(path.replace(".", "_").replace(":", "_")) or not (name and attribute):
@@ -261,10 +255,7 @@ _added: list[Path] = []
 
 
 def add_folder(folder: Path) -> None:
-    """Let the plug-ins in a folder be found too: each file whose name does not begin with "_" is one, of any kind.
-
-    Raises UserError if the folder does not exist.
-    """
+    """Let plug-ins in a folder be found: files without a leading "_". Raises UserError where there is no folder."""
     if not folder.is_dir():
         raise UserError("plugins", f"no such folder: {folder}", "plug-ins of your own lie in a folder of the project")
     _add(folder)

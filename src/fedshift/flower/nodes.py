@@ -217,10 +217,7 @@ def opened_gate(host: str, port: int, certificate: tuple[Path, Path], ca: Path, 
 
 
 def credentials(folder: Path | None, server: str | None) -> tuple[Path | None, Path | None, str]:
-    """Return the authority's certificate, the site's key and the server's address, from the folder of the site.
-
-    Raises UserError where one of them is not there.
-    """
+    """Return certificate, key and server's address from a site's folder. Raises UserError for one that is missing."""
     if folder is None:
         if server is None:
             raise UserError("fedshift site", "does not know the server", "name the folder of this site: --keys DIR")

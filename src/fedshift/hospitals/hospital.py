@@ -31,7 +31,6 @@ from ..jobs.run_files import REVEALS, STAYS, SUMS, WITH_EACH_ANSWER, row_columns
 from ..jobs.run_images import RunImages
 from ..jobs.train import specification
 from ..study.plan import Plan
-from ..study.run import Run
 from . import agreed
 from .rows import SPLITS, packed_rows, packed_sums
 
@@ -56,10 +55,11 @@ def local_plan(plan: Plan, name: str, table: Path) -> Plan:
 class Hospital:
     """The side of one site: opens its part of a run for each message, and answers.
 
-    `local` is the study as it is at this site. With `rows`, those of single images may leave the site at the end:
-    labels and probabilities under pseudonyms; if not, sums over groups of patients leave in their place. With `offers`,
-    plug-ins may send what they derive from images before the first round, such as mean spectra. `sent` counts the
-    floats that have left the site so far, by kind of message and name of tensor.
+    `local` is the study as it is at this site, and `runs` are its runs by their names in messages. With `rows`, those
+    of single images may leave the site at the end: labels and probabilities under pseudonyms; if not, sums over groups
+    of patients leave in their place. With `offers`, plug-ins may send what they derive from images before the first
+    round, such as mean spectra. `sent` counts the floats that have left the site so far, by kind of message and name of
+    tensor.
     """
 
     def __init__(self, plan: Plan, name: str, table: Path, *, rows: bool, offers: bool, threads: int = 1) -> None:
@@ -67,7 +67,7 @@ class Hospital:
         self.local = local_plan(plan, name, table)
         self.paths = Paths()
         # Both plans expand one study in one order.
-        self._runs = dict(zip(map(agreed.name_of, plan.runs.values()), self.local.runs.values(), strict=True))
+        self.runs = dict(zip(map(agreed.name_of, plan.runs.values()), self.local.runs.values(), strict=True))
         self._digests = {agreed.name_of(run): agreed.digest_of(run) for run in plan.runs.values()}
         self._open: dict[str, Site] = {}
         self._clients = len(agreed.sites(plan))
@@ -123,14 +123,14 @@ class Hospital:
             return Message("over", {}, {})
         if message.kind == "refused":
             raise UserError("the server turned this site away", message.about["reason"])
-        if not isinstance(key, str) or key not in self._runs:
+        if not isinstance(key, str) or key not in self.runs:
             problem = f"has no run {str(key)[:100]}: server and site have different studies"
             raise UserError(self.local.path, problem, "give the site the YAML file that the server has")
         if message.kind == "rows":
             return self._scored(key, message)
         answer = self._site(key).answer(message)
         if message.kind == "join" and self.gives:
-            splits = read_table(self.paths.partition(self._runs[key].partition_id))["split"]
+            splits = read_table(self.paths.partition(self.runs[key].partition_id))["split"]
             told, of = ("scored", SPLITS) if self.rows else ("summed", ("test",))
             answer.about[told] = int(splits.isin(of).sum())
         return answer
@@ -145,14 +145,9 @@ class Hospital:
         """Whether anything about test images leaves at the end: rows, or sums, which masks do not have."""
         return self.rows or self.local.study.task.has_probabilities
 
-    @property
-    def runs(self) -> dict[str, Run]:
-        """The runs of the study, by their names in messages."""
-        return self._runs
-
     def budgets(self, key: str) -> dict[str, int]:
         """Return how many messages of each kind this site answers in a run."""
-        forms, run = self.forms(key), self._runs[key]
+        forms, run = self.forms(key), self.runs[key]
         folder = self.paths.run(run.id) / "site"
         budgets = Requests(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
         return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.gives}
@@ -160,12 +155,12 @@ class Hospital:
     def forms(self, key: str) -> MessageForms:
         """Return the tensors of a run's messages, which a site knows before the first one."""
         if key not in self._forms:
-            self._forms[key] = agreed.forms(self._runs[key], self._clients)
+            self._forms[key] = agreed.forms(self.runs[key], self._clients)
         return self._forms[key]
 
     def _site(self, key: str) -> Site:
         """Return this site's part of a run. The last one stays open: its network is built once for all its rounds."""
-        run = self._runs[key]
+        run = self.runs[key]
         device = take_device(self.threads)
         if key not in self._open:
             images = RunImages(run, self.paths, device)
@@ -194,7 +189,7 @@ class Hospital:
         """Return the rows of this site's scored images under drawn pseudonyms, or sums of them, as tensors."""
         if not self.gives:
             raise UserError("rows of single images", "may not leave this site", "its scores are missing on the page")
-        run = self._runs[key]
+        run = self.runs[key]
         files, site = self.paths.run_files(run.id), self._site(key)
         message = site.admitted(message)
         networks = site.networks(message.tensors["received"], message.about["since"])

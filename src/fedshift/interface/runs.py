@@ -148,10 +148,7 @@ class TrainedRun(Predictor):
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape of one stored image as (channels, height, width), or of a vector as (features,)."""
-        dataset = self.run.data.dataset
-        side = getattr(dataset, "size", None)  # of datasets that bring their images to one size
-        stated = dataset.shape or (side and (3, side, side))
-        return tuple(stated) if stated else self._prepared.prepared.shape
+        return tuple(self.run.data.shape or self._prepared.prepared.shape)
 
     def model(self, site: str | None = None) -> nn.Module:
         """Return a copy of a network of the run, in evaluation mode, on the run's device.

@@ -84,10 +84,7 @@ class GrowingArray:
 
 
 def map_array(path: Path, remedy: str = "") -> np.ndarray:
-    """Return the array of a .npy file, memory-mapped.
-
-    Raises UserError for another kind of file, and for one that holds Python objects, which are never loaded.
-    """
+    """Return a .npy file, memory-mapped. Raises UserError for other files, and for Python objects, never loaded."""
     with readable(path, "array", remedy):
         # without allow_pickle it refuses Python objects, which would run code
         array: np.ndarray = np.load(path, mmap_mode="r")
@@ -127,10 +124,7 @@ def _parts(tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors (on the CPU) and the metadata of a file that `write_tensors` wrote.
-
-    Raises UserError for a file that is not safetensors, or that is damaged.
-    """
+    """Return tensors (on the CPU) and metadata that `write_tensors` wrote. Raises UserError for a damaged file."""
     with readable(path, "safetensors"):
         return unpacked(Path(path).read_bytes(), path)
 

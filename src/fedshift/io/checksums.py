@@ -173,10 +173,7 @@ def remembered(memory: Path) -> dict[str, str]:
 
 
 def stamp(file: Path) -> list[int]:
-    """Return size, times of modification and of change, in nanoseconds, and inode of a file.
-
-    Every change that goes through the file system changes one of them.
-    """
+    """Return size, times of modification and of change (ns), and inode: any change of a file changes one of them."""
     about: os.stat_result = file.stat()
     return [about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino]
 

@@ -389,10 +389,7 @@ class DicomSegments(DicomFile):
         return uid
 
     def _decoded(self, number: int) -> np.ndarray:
-        """Return the stored values of a frame (height, width).
-
-        Frames of single bits follow each other without a gap, and may begin within a byte, where pydicom fails.
-        """
+        """Return the values of a frame (height, width): single bits may begin within a byte, where pydicom fails."""
         from pydicom import dcmread
 
         if self.header.BitsAllocated != 1 or self.syntax is None or self.syntax.is_compressed:

@@ -24,10 +24,7 @@ PROBES = 10
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise UserError about `path`, or its temporary file, where the disk is full or does not take it.
-
-    An error that is about another file is raised as it is.
-    """
+    """Raise UserError about `path`, or its temporary file, and no other, where the disk is full or does not take it."""
     try:
         yield
     except OSError as error:
@@ -62,10 +59,7 @@ def require_writable(folder: Path) -> None:
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
-    """Take the lock of an open file, and return whether that succeeded at once; closing the file releases it.
-
-    Raises OSError where the file system has no locks.
-    """
+    """Return whether the lock of an open file could be taken; closing frees it. Raises OSError without locks."""
     import fcntl
 
     try:

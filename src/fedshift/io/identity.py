@@ -80,10 +80,7 @@ def of_run(files: RunFiles) -> dict[str, str]:
 
 
 def of_predictions(files: RunFiles, inferences: Iterable[str]) -> dict[str, str]:
-    """Return what predictions of a run state: its id, the ids of the inferences, and checksums of the tensors.
-
-    Without checksums where none were recorded.
-    """
+    """Return what predictions state: ids of run and inferences, and, where recorded, the checksums of the tensors."""
     ids = {"run": files.folder.name, "inference": " ".join(inferences)}
     sums = [checksum_of(file) for file in (files.model, files.clients)]
     return ids | {"network": " ".join(sums)} if all(sums) else ids
@@ -112,19 +109,13 @@ SHORTEST = 32
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Digests of names under a secret.
-
-    A digest without a secret would not do: who tries all numbers of patients would find the one behind it.
-    """
+    """Digests of names under a secret, without which one could try all numbers of patients to find the right one."""
 
     secret: bytes = field(repr=False)
 
     @classmethod
     def read(cls, key: Path) -> Pseudonyms:
-        """Return the digests under the secret in a file, which is made, for its owner alone, if it is not there.
-
-        Raises UserError for a file that holds too short a secret.
-        """
+        """Return the digests under the secret in a file, which may be made. Raises UserError for a short secret."""
         require_regular(key)
         if not key.exists():
             with disk_errors(key):

@@ -309,10 +309,7 @@ def located(folder: Path, cell: str) -> tuple[Path, int | None]:
 
 
 def encoded(mask: np.ndarray) -> bytes:
-    """Return a mask (height, width), uint8, as the bytes of a PNG file whose grey values are its classes.
-
-    An image (height, width, 3), uint8, becomes one in colours.
-    """
+    """Return a mask (height, width), whose classes become grey values, or an image (..., 3), uint8, as a PNG file."""
     out = io.BytesIO()
     Image.fromarray(mask).save(out, "PNG")
     return out.getvalue()

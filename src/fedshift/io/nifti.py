@@ -163,10 +163,7 @@ class NiftiVolume(Scan):
         return self.spacing
 
     def require_same_place(self, image: NiftiVolume) -> None:
-        """Raise UserError unless the voxels of this volume, a mask, lie on those of its image.
-
-        The order and the direction in which axes are stored may differ.
-        """
+        """Raise UserError unless the voxels of this mask lie on those of its image, however they are stored."""
         if self.voxels != image.voxels:
             sizes = ["x".join(map(str, volume.voxels)) for volume in (self, image)]
             problem = f"has {sizes[0]} voxels, and its image {image.path.name} {sizes[1]}"

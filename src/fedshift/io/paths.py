@@ -9,6 +9,7 @@ the function `table` and its COLUMNS, and one entry of the list.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,6 +181,17 @@ class _Name(property):
         def __get__(self, files: Any, owner: type | None = None) -> Path: ...  # type: ignore[override]
 
 
+class _Named:
+    """The function from names, such as the id of a run, to a path in a folder, by its pattern; and what lies there."""
+
+    def __init__(self, pattern: str, doc: str) -> None:
+        self.pattern = pattern
+        self.__doc__ = doc
+
+    def __get__(self, files: Any, owner: type | None = None) -> Callable[..., Path]:
+        return lambda *names: files.folder / self.pattern.format(*names)
+
+
 class DataFiles(_Files):
     """Files of a prepared dataset. `fedshift prepare` writes all of them at once."""
 
@@ -234,9 +246,9 @@ class RunFiles(_Files):
     )
     lock = _Name("checkpoint/lock", "The file that a training keeps locked while it is at work.")
 
-    def predictions(self, sweep: str) -> Path:
-        """Return the table of predictions of test and validation images by a sweep of inferences."""
-        return self.folder / f"predictions-{sweep}.parquet"
+    predictions = _Named(
+        "predictions-{}.parquet", "Predictions of test and validation images by a sweep of inferences, by its name."
+    )
 
     @property
     def every_prediction(self) -> list[Path]:
@@ -265,9 +277,10 @@ class StudyFiles(_Files):
         "headline.json", "The outcome in a few numbers, for the index of all studies. Written by `fedshift report`."
     )
 
-    def result(self, name: str) -> Path:
-        """Return the file of a table of numbers by its name in `result_tables`."""
-        return self.folder / f"{name}.csv"
+    result = _Named("{}.csv", "A table of numbers by its name among RESULT_TABLES.")
+    table = _Named("tables/{}.{}", "A table for people by its name and form: csv, md or tex. Written by `report`.")
+    figures = _Name("figures", "The folder of the figures. Written by `fedshift report`.")
+    figure = _Named("figures/{}.svg", "A figure by its name. Written by `report`, and by `figure` alone.")
 
     @property
     def summarised(self) -> tuple[Path, ...]:
@@ -279,16 +292,6 @@ class StudyFiles(_Files):
     def reported(self) -> tuple[Path, ...]:
         """The files that `fedshift report` writes into the study's folder, beside the figures."""
         return *self.summarised, self.headline
-
-    def table(self, name: str, form: str) -> Path:
-        """Return the file of a table for people; `form` is csv, md or tex. Written by `fedshift report`."""
-        return self.folder / "tables" / f"{name}.{form}"
-
-    figures = _Name("figures", "The folder of the figures. Written by `fedshift report`.")
-
-    def figure(self, name: str) -> Path:
-        """Return the SVG file of a figure. Written by `fedshift report`, and by `fedshift figure` alone."""
-        return self.figures / f"{name}.svg"
 
 
 TRAINED = tuple(path.name for path in RunFiles(Path()).trained)
@@ -302,58 +305,42 @@ class Paths:
     root: Path = Path()
 
     @property
-    def results(self) -> Path:
-        """The folder of all that is computed; the raw data and the pages lie elsewhere."""
-        return self.root / "results"
+    def folder(self) -> Path:
+        """The folder from which all paths count."""
+        return self.root
 
-    def raw(self, raw: str) -> Path:
-        """Return the folder of a dataset's raw files. Filled by `fedshift download`."""
-        return self.root / "resources" / raw
+    results = _Name("results", "The folder of all that is computed; the raw data and the pages lie elsewhere.")
+    store = _Name("results/store", "Finished runs, kept a second time: a folder for each run, in it for each input.")
+    accepted = _Name("results/accepted.json", "The ledger of code that was accepted as unchanged.")
+    exports = _Name("results/exports", "The folder of what `fedshift export` writes, if no other place is named.")
 
-    def source(self, raw: str) -> Path:
-        """Return the file that says which dataset the raw files are. Written last by `fedshift download`."""
-        return self.raw(raw) / SOURCE
-
-    def data(self, data: str) -> Path:
-        """Return the folder of a prepared dataset."""
-        return self.results / "data" / data
+    raw = _Named("resources/{}", "The folder of a dataset's raw files. Filled by `fedshift download`.")
+    source = _Named(f"resources/{{}}/{SOURCE}", "The file that says which dataset the raw files are. Written last.")
+    data = _Named("results/data/{}", "The folder of a prepared dataset.")
+    partition = _Named("results/partitions/{}.parquet", "The roles and splits of samples, by `fedshift partition`.")
+    control = _Named("results/controls/{}.parquet", "Predictions of a partition's control, by `fedshift control`.")
+    run = _Named("results/runs/{}", "The folder of a run.")
+    predictions = _Named("results/runs/{}/predictions-{}.parquet", "Predictions of a run by a sweep of inferences.")
+    study = _Named("results/studies/{}", "The folder of a study's scores, tables and figures.")
+    page = _Named("reports/{}.html", "The page of a study, or of all studies where its name is index.")
+    log = _Named("results/logs/{}/{}.log", "The log of a job, by its rule and its wildcards joined by a hyphen.")
+    benchmark = _Named(
+        "results/benchmarks/{}/{}.tsv", "Seconds and memory of a job, written by itself (`jobs.record`)."
+    )
+    applied = _Named("results/applied/{}", "The folder of what `fedshift apply` writes about a run by default.")
+    bundle = _Named("results/bundles/{}", "The folder of the MONAI bundle of a run by default.")
 
     def data_files(self, data: str) -> DataFiles:
         """Return the files of a prepared dataset."""
         return DataFiles(self.data(data))
 
-    def partition(self, partition: str) -> Path:
-        """Return the table of the roles and splits of samples. Written by `fedshift partition`."""
-        return self.results / "partitions" / f"{partition}.parquet"
-
-    def control(self, partition: str) -> Path:
-        """Return the predictions of a partition's control, a classifier without a network (`fedshift control`)."""
-        return self.results / "controls" / f"{partition}.parquet"
-
-    def run(self, run: str) -> Path:
-        """Return the folder of a run."""
-        return self.results / "runs" / run
-
     def run_files(self, run: str) -> RunFiles:
         """Return the files of a run."""
         return RunFiles(self.run(run))
 
-    @property
-    def store(self) -> Path:
-        """The folder of finished runs that are kept a second time: a folder for each run, and in it for each input."""
-        return self.results / "store"
-
     def every_run(self) -> list[RunFiles]:
         """Return the files of all runs whose folders exist, in the order of their ids."""
         return [RunFiles(folder) for folder in sorted((self.results / "runs").glob("*/"))]
-
-    def predictions(self, run: str, inference: str) -> Path:
-        """Return the table of predictions of a run. Written by `fedshift predict`."""
-        return self.run_files(run).predictions(inference)
-
-    def study(self, study: str) -> Path:
-        """Return the folder of a study's scores, tables and figures."""
-        return self.results / "studies" / study
 
     def study_files(self, study: str) -> StudyFiles:
         """Return the paths of the files that the workflow writes for a study."""
@@ -362,33 +349,3 @@ class Paths:
     def every_study(self) -> list[StudyFiles]:
         """Return the files of all studies whose folders exist, in the order of their names."""
         return [StudyFiles(folder) for folder in sorted((self.results / "studies").glob("*/"))]
-
-    @property
-    def accepted(self) -> Path:
-        """Return the ledger of code that was accepted as unchanged."""
-        return self.root / "results" / "accepted.json"
-
-    def page(self, study: str) -> Path:
-        """Return the page of a study, or of all studies where `study` is "index". Written by `fedshift report`."""
-        return self.root / "reports" / f"{study}.html"
-
-    def log(self, rule: str, name: str) -> Path:
-        """Return the log of a job, by its rule and its wildcards joined by "-". Written by Snakemake's shell."""
-        return self.results / "logs" / rule / f"{name}.log"
-
-    def benchmark(self, rule: str, name: str) -> Path:
-        """Return the table of a job's seconds and memory. Written by the job itself (`jobs.devices`)."""
-        return self.results / "benchmarks" / rule / f"{name}.tsv"
-
-    def applied(self, run: str) -> Path:
-        """Return the folder of what `fedshift apply` writes about a run, if no other one is named."""
-        return self.results / "applied" / run
-
-    def bundle(self, run: str) -> Path:
-        """Return the folder to which `fedshift bundle` writes the MONAI bundle of a run by default."""
-        return self.results / "bundles" / run
-
-    @property
-    def exports(self) -> Path:
-        """The folder of what `fedshift export` writes, if no other place is named."""
-        return self.results / "exports"

@@ -193,10 +193,7 @@ class Scan(ABC):
         return (height, width), (self.size[0] * spacing[0] / height, self.size[1] * spacing[1] / width)
 
     def image(self, named: int | None, reading: Reading) -> np.ndarray:
-        """Return a frame as an image (height, width, 3), uint8. Its pixels are square where the spacing is known.
-
-        Raises UserError that names the file.
-        """
+        """Return a frame (height, width, 3), uint8; pixels are square where the spacing is known. Raises UserError."""
         middle = self.number(named, reading)
         numbers = [middle]
         if reading.neighbours:

@@ -100,19 +100,13 @@ def plugin_folders() -> list[Path]:
 
 
 def configuration() -> dict[str, Any]:
-    """Return the settings in the configuration of the project in the current folder; none without such a file.
-
-    Raises UserError for a file that cannot be read.
-    """
+    """Return the settings of the project in the current folder; none without a file. Raises UserError for a bad one."""
     settings = read_yaml(CONFIG) if CONFIG.is_file() else {}
     return settings if isinstance(settings, dict) else {}
 
 
 def folders(value: Any, where: str) -> list[Path]:
-    """Return the folders that a value of the key `plugins` names: nothing, a path, or a list of paths.
-
-    Raises UserError for any other value.
-    """
+    """Return the folders that the key `plugins` names: none, one, or a list. Raises UserError for other values."""
     value = [] if value is None else as_list(value)
     if not all(isinstance(folder, str) and folder for folder in value):
         raise UserError(f"{where}.plugins", f"is {value!r}", "give a folder, or a list of folders")

@@ -70,10 +70,7 @@ def predict_code(run: Run, *inferences: object) -> str:
 
 
 class Ledger:
-    """The accepted work of a project: records by rule, by the id of what the rule makes, and by accepted digest.
-
-    Raises UserError for a file that cannot be read.
-    """
+    """The accepted work of a project by rule, key and accepted digest. Raises UserError for a file that is none."""
 
     def __init__(self, paths: Paths) -> None:
         self.file = paths.accepted
@@ -235,10 +232,7 @@ def replayed(bn: str) -> dict[Point, float]:
 
 
 def require_golden() -> None:
-    """Raise UserError if a loss differs from its golden curve, or does not exist: the engine computes something else.
-
-    Names the curve, the round and both losses.
-    """
+    """Raise UserError, with curve, round and both losses, if the engine does not follow a golden curve any more."""
     for bn in read_json(GOLDEN)["curves"]:
         losses = replayed(bn)
         for (split, client, number), loss in sorted(stored(bn).items(), key=lambda item: item[0][2]):

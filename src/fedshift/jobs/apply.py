@@ -240,10 +240,7 @@ def find(run: str, paths: Paths) -> Path:
 
 
 def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
-    """Return an inference by name, with settings such as `momentum=0.8`.
-
-    Raises UserErrors for a name or a setting that is not known.
-    """
+    """Return an inference by name, with settings such as `momentum=0.8`. Raises UserErrors for unknown ones."""
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
@@ -335,10 +332,7 @@ def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, s
 def _write(
     path: Path, table: pd.DataFrame, task: Task, classes: Sequence[str], unreadable: dict[str, str] | None
 ) -> None:
-    """Write a row for each image, in the order of the table, with classes by name.
-
-    With `unreadable`, a column says why an image was left out.
-    """
+    """Write a row for each image, in the order of the table; with `unreadable`, also why an image was left out."""
     names = dict(enumerate(classes))
     if task.has_probabilities:
         table = table.rename(columns={p: f"p_{name}" for p, name in zip(task.columns(classes), classes, strict=True)})

@@ -146,10 +146,7 @@ def _class(header: Dataset) -> str:
 
 
 def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> Iterator[_Row]:
-    """Yield the row of a file; nothing for a DICOM file without an image, or a copy.
-
-    `seen` holds the SOPInstanceUIDs so far.
-    """
+    """Yield the row of a file; none without an image, or for a copy: `seen` holds the SOPInstanceUIDs so far."""
     file = folder / path
     name = file.name.lower()
     if name.endswith((*PLAIN, *NIFTI)):

@@ -57,10 +57,7 @@ class FileImage:
     place: Sequence[tuple[float, float]]
 
     def restored(self, mask: np.ndarray) -> np.ndarray:
-        """Return a mask (size, size) of the square in the size of the file: that of the nearest pixel.
-
-        What was cut off is 0, the background.
-        """
+        """Return a mask of the square in the size of the file, by the nearest pixel; 0 where the image was cut off."""
         # Rounded first, since the centre of a pixel may lie on the edge of one of the square.
         nearest = [
             np.floor(np.round(begin + (np.arange(side) + 0.5) * length / side, 9)).astype(int)
@@ -88,14 +85,9 @@ class ImageFiles(OwnImages):
 
     @classmethod
     def of(cls, run: Run, source: Path, otherwise: str = "") -> ImageFiles:
-        """Return the files of `source` for a run.
-
-        Raises UserError where the images of the run's dataset are not square, or their shape is not stated.
-        """
+        """Return the files of `source` for a run. Raises UserError where a run's images have no square shape."""
         data = run.data.dataset
-        # datasets that bring their images to one size have `size` in the place of a shape
-        side = getattr(data, "size", None)
-        shape = data.shape or (side and (3, side, side))
+        shape = run.data.shape
         if not shape:
             fault = f"its dataset {data.name} does not say what shape its images have"
             raise UserError(f"run {run.id}", fault, "give the dataset's class a line such as shape = (3, 96, 96)")

@@ -371,10 +371,7 @@ class Network:
         return Blended(networks, tuple(blend["networks"].values()), blend["of"])
 
     def _with(self, name: str, replaced: Mapping[str, Tensor] = MappingProxyType({})) -> nn.Module:
-        """Return the network with the tensors that were saved under a name, and with global ones for the rest.
-
-        Tensors of `replaced` go before both.
-        """
+        """Return the network with tensors from `replaced`, else those saved under a name, else global ones."""
         tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()} | dict(replaced)
         if self.stayed:
             problem = f"lacks {self.stayed[0]}, which stayed at the sites of its federation"

@@ -143,10 +143,7 @@ def assign(run: Run, samples: Path, out: Path, code: str = "") -> None:
 
 
 def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:
-    """Return the rows (n,), in order, of the images that can be read, among `number`: each is read once.
-
-    Raises UserErrors where none of them can be.
-    """
+    """Return the rows (n,) of images that can be read, each once. Raises UserErrors where none of `number` can be."""
 
     def attempt(i: int) -> UserError | None:
         try:
@@ -196,10 +193,7 @@ def _images(sites: pd.Series, before: str = "") -> str:
 
 
 class _Reader:
-    """Raw images after the transforms of preparation, by their row in the prepared array.
-
-    Raises UserErrors where none of the images can be read.
-    """
+    """Raw images after the preparing transforms, by prepared row. Raises UserErrors where none can be read."""
 
     def __init__(self, data: Data, raw: Callable[[int], np.ndarray], rows: np.ndarray, samples: pd.DataFrame) -> None:
         self.data, self.raw = data, raw
@@ -307,10 +301,7 @@ def _add_spacing(samples: pd.DataFrame, spacing: Sequence[Spacing | None]) -> It
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:
-    """Append all images that the array lacks, and return what is kept of the pixels of each image.
-
-    Raises UserErrors that name images that cannot be prepared.
-    """
+    """Append the images that the array lacks; return what is kept of all pixels. Raises UserErrors for bad ones."""
     pixels = [seen(row) for row in array.written()]
     faults: list[UserError] = []
     number = 0
@@ -332,10 +323,7 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
 
 
 def seen(image: np.ndarray) -> Seen:
-    """Return the fingerprint of a prepared image, whether it has no contrast and no colour, and the codes of its look.
-
-    Codes are bytes, 8 for each. Vectors have none.
-    """
+    """Return an image's fingerprint, whether it has no contrast, whether no colour, and the codes of its look."""
     codes = look(image).astype("<u8").tobytes() if image.ndim == 3 else b""
     return fingerprint(image), is_flat(image), is_grey(image), codes
 

@@ -87,10 +87,7 @@ def one_gpu() -> Iterator[None]:
 
 
 def _count() -> int:
-    """Count the GPUs in another process.
-
-    Once a process has asked CUDA, it ignores a later choice of visible devices: all jobs would share the first GPU.
-    """
+    """Count the GPUs in another process: one that has asked CUDA ignores a later choice of visible devices."""
     done = subprocess.run([sys.executable, "-I", "-S", "-c", COUNT], capture_output=True, text=True, check=False)
     return 0 if done.returncode else int(done.stdout)  # without a driver the program fails
 
@@ -300,10 +297,7 @@ class RoundLog:
         self.bar: Progress | None = None
 
     def read(self, until: int, checksum: int) -> list[Row]:
-        """Return the history of rounds 1 to `until`.
-
-        Raises UserError if the file does not hold them, or if they have another checksum.
-        """
+        """Return the history of rounds 1 to `until`. Raises UserError where the file lacks or changed them."""
         with suppress(OSError):
             lines = self._lines(until)
             if len(lines) == until and zlib.crc32(b"".join(lines)) == checksum:

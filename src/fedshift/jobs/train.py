@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 
 
 def specification(run: Run, shape: tuple[int, ...]) -> Specification:
-    """Return what site and server must agree on in a run.
-
-    `shape` is that of stored samples: (channels, height, width), or (features,).
-    """
+    """Return what site and server agree on, for stored samples (channels, height, width) or (features,)."""
     model = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
     return Specification.open(
         model,

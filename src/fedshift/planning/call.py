@@ -273,10 +273,7 @@ def say_last(logs: Iterable[str | Path]) -> None:
 
 
 def faults(logs: Iterable[Path]) -> list[str]:
-    """Return the faults of the failed jobs that Snakemake's logs name: each once, below the logs that it stands in.
-
-    Empty if the logs name no failed job.
-    """
+    """Return the faults of the failed jobs in Snakemake's logs, each once, below the names of the jobs' own logs."""
     failed = dict.fromkeys(name for log in logs for name in FAILED.findall(tail(log, WHOLE)[0]))
     if not failed:
         return []

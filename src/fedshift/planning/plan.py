@@ -243,10 +243,7 @@ class Clock:
         return Need("train", 1, None, UNKNOWN)
 
     def difference(self, spec: Mapping[str, Any]) -> str:
-        """Return what tells a run from the finished run that is most alike.
-
-        It is empty where no run has finished, and where more than MANY settings differ.
-        """
+        """Return what tells a run from the finished one most alike; empty without one, or beyond MANY settings."""
         condition = _keys(spec)[CONDITION]
         if not self.conditions:
             return ""

@@ -62,10 +62,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of a local step, all that a round takes included, and the images on which they were measured.
-
-    On a CPU they are seconds of one core.
-    """
+    """The seconds of a local step with its part of a round, of one core on a CPU, and the images that it had."""
 
     seconds: float
     images: Images
@@ -112,7 +109,8 @@ class Prober:
         settings = [run.methods, run.training.batch_size, run.training.optimiser]
         kind = digest.of([run.data.id, run.model.spec(), transforms, *settings])
         if kind not in self._paces:
-            say(f"probing {in_words(run)}: {self.seconds:g} seconds ...")
+            probed = f"{' + '.join(run.methods)}, {run.model.name}, batches of {run.training.batch_size}"
+            say(f"probing {probed}: {self.seconds:g} seconds ...")
             self._paces[kind] = Pace(self._measure(run, device), self._opened(run))
         return self._paces[kind]
 
@@ -168,16 +166,8 @@ class Prober:
         return Federation(agreed, clients, validation=validation, device=device)
 
 
-def in_words(run: Run) -> str:
-    """Return what a probe measures: algorithm, network and size of a batch."""
-    return f"{' + '.join(run.methods)}, {run.model.name}, batches of {run.training.batch_size}"
-
-
 def steps(run: Run, images: Mapping[str, int]) -> float:
-    """Return the local steps of a round of a run, all clients together, given the training images of each site.
-
-    It is a mean over rounds where only some clients take part.
-    """
+    """Return the mean local steps of a round, all clients together, given the training images of each site."""
     return _steps(run, run.algorithm.collaboration.clients(images, sum))
 
 
@@ -243,8 +233,7 @@ def images_of(run: Run, paths: Paths) -> Images:
     if dataset.has_miniature:
         array, samples = _miniature(run)
         return Images(array, samples if run.data.synthetic else None, "images of the miniature")
-    shape = dataset.shape or (3, getattr(dataset, "size", 96), getattr(dataset, "size", 96))
-    channels, *space = shape_after(run.data.prepare, shape)
+    channels, *space = shape_after(run.data.prepare, run.data.shape or (3, 96, 96))
     rng = np.random.default_rng(0)
     array = rng.integers(0, 256, (FEW, *space, channels), dtype=np.uint8)
     masks = rng.integers(0, len(dataset.classes), (FEW, *space), dtype=np.uint8) if run.data.task.has_masks else None

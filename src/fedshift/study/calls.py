@@ -53,10 +53,7 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
 
 
 def scale_of() -> Scale:
-    """Return the scale, such as "mini" or "paper", of a command that names none: config/config.yaml's, or the default.
-
-    Raises UserError for a value other than a scale.
-    """
+    """Return the scale of a command that names none: config.yaml's, or the default; or raise UserError for another."""
     scale: Scale = configuration().get("scale") or DEFAULTS["scale"]
     if scale not in get_args(Scale):
         raise UserError(f"{CONFIG}.scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))

@@ -342,10 +342,7 @@ def _exists(file: Path) -> bool:
 
 
 def _from_here(file: Path, folder: Path) -> str:
-    """Return a remedy for a file that a study in `folder` looks for there, where it is found from the working folder.
-
-    Empty if it is not found from there either.
-    """
+    """Return a remedy for a file that is found from the working folder, not from that of the study; or nothing."""
     written = os.path.relpath(file, folder)
     if file.is_absolute() != folder.is_absolute() or not _exists(Path(written)):
         return ""

@@ -252,10 +252,7 @@ class Trend(Frozen):
 
 
 def table_path(name: str, folder: Path) -> Path:
-    """Return the file of a published table.
-
-    It lies beside the folder of the study, in config/published of the project, or among those that come with fedshift.
-    """
+    """Return the file of a published table: beside the study's folder, in config/published, or among the shipped."""
     if name.endswith(".csv"):
         return folder / name
     places = (folder.parent, STUDIES.parent, SHIPPED / STUDIES.parent)

@@ -149,6 +149,12 @@ class Data(Frozen):
         """The data card of the miniature or of the real set, in the words of the study as it is now."""
         return self.dataset.miniature_card() if self.synthetic else self.dataset.card()
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of raw images, (channels, height, width), or (features,); None where none is stated."""
+        side = getattr(self.dataset, "size", None)  # of datasets that bring their images to one size
+        return self.dataset.shape or (side and (3, side, side))
+
     @functools.cached_property
     def raw(self) -> str:
         """The id of the raw files: the name of their folder."""
