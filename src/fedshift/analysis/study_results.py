@@ -106,7 +106,7 @@ class StudyResults:
         return Predictions(self.plan, self.paths)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the study's folder by its name in `result_tables`.
+        """Return a table of the study's folder by its name in RESULT_TABLES.
 
         Raises UserError where it is not one of this study, as it is now.
         """

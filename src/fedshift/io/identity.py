@@ -46,7 +46,7 @@ def stated(path: Path) -> dict[str, Any]:
 
 
 STATING = (".json", ".parquet", ".safetensors")
-"""Endings of the files that state something, where the rule that writes them says what; see `planning.files`."""
+"""Endings of the files that state something, where the rule that writes them says what; see `planning.call`."""
 
 
 def silent(path: Path, ids: Iterable[str]) -> bool:

@@ -284,7 +284,7 @@ class StudyFiles(_Files):
 
     @property
     def summarised(self) -> tuple[Path, ...]:
-        """The tables of a study: for programs (see `result_tables`), and for people."""
+        """The tables of a study: for programs (see RESULT_TABLES), and for people."""
         people = (self.table(name, form) for name in TABLES for form in FORMS)
         return self.numbers, *(self.result(table.name) for table in SUMMARISED), *people
 

@@ -467,7 +467,7 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
     """Write the table of a folder of images or scans to `out`, and look at it.
 
     Names of folders give site and class, and the patient where no header does. For the other parameters, and for what
-    is raised, see `scan_table.write_scan_table`. Without a class from folders or `labels` it raises UserError, too.
+    is raised, see `write_scan_table`. Without a class from folders or `labels` it raises UserError, too.
     """
     listed = write_scan_table(folder, folder.resolve().name, out, key, labels)
     rows = read_texts(out)

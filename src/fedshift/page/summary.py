@@ -55,7 +55,7 @@ COLUMNS = [
 
 
 def summarise(results: StudyResults) -> Path:
-    """Write the tables of a study: for programs (see `result_tables`), and for people. Returns summary.csv."""
+    """Write the tables of a study: for programs (see RESULT_TABLES), and for people. Returns summary.csv."""
     inputs = Inputs(results)
     files = results.files
     write_table(files.numbers, inputs.numbers.frame)
