@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
 
@@ -132,9 +132,11 @@ def _new_of_images(args: argparse.Namespace) -> None:
             top.parent.mkdir(parents=True, exist_ok=True)
             place = stack.enter_context(atomic_folder(top))
         if source.is_dir():
-            with _removed_after_a_fault(place / listing):
-                found = list_folder(source, place / listing, place / "pseudonyms.key", args.labels, choose)
-                proposal = propose(found, (place / study).parent, choose)
+            undone = stack.enter_context(ExitStack())  # after an error, the table of the folder is removed
+            undone.callback((place / listing).unlink, missing_ok=True)
+            found = list_folder(source, place / listing, place / "pseudonyms.key", args.labels, choose)
+            proposal = propose(found, (place / study).parent, choose)
+            undone.pop_all()
         else:
             found = find(source, dict(args.column), choose)
             proposal = propose(found, (place / study).parent, choose)
@@ -156,16 +158,6 @@ def _new_of_images(args: argparse.Namespace) -> None:
         return
     where = "" if alone else f"in {top}: "
     say(f"{where}`fedshift plan {name} --probe` tells the hours, `fedshift run {name}` ends with reports/{name}.html")
-
-
-@contextmanager
-def _removed_after_a_fault(file: Path) -> Iterator[None]:
-    """Remove a file that the block writes, where the block raises an error."""
-    try:
-        yield
-    except BaseException:
-        file.unlink(missing_ok=True)
-        raise
 
 
 def _project(name: str) -> dict[str, str]:

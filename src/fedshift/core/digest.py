@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SHAPES_NO_RESULT = (
     *("fedshift.cli.", "fedshift.contract.", "fedshift.core.", "fedshift.export.", "fedshift.interface."),
     *("fedshift.io.", "fedshift.planning.", "fedshift.page.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
-    *("fedshift.jobs.record.", "fedshift.jobs.record."),
+    "fedshift.jobs.record.",
 )
 """Folders and modules of this package that say how work is started, stored and shown: an edit there reruns nothing.
 

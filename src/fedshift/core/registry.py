@@ -447,10 +447,9 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
         context = item.get("ctx", {})
         place = ".".join([where, *_path(loc, values)])
         cause = context.get("error")
-        if isinstance(cause, UserErrors):
-            lines += [UserError(_inside(place, e.where), e.what, e.remedy) for e in cause.errors]
-        elif isinstance(cause, UserError):
-            lines.append(UserError(_inside(place, cause.where), cause.what, cause.remedy))
+        if isinstance(cause, UserError):
+            causes = cause.errors if isinstance(cause, UserErrors) else [cause]
+            lines += [UserError(_inside(place, e.where), e.what, e.remedy) for e in causes]
         elif item["type"] == "extra_forbidden":
             key = str(loc[-1])
             lines.append(UserError(place, f"unknown key {key!r}", did_you_mean(key, _keys(cls, loc))))

@@ -267,7 +267,12 @@ class Federation(Predictor, engine.Federation):
         self._require(site)
         require_network(site or "", self.algorithm.collaboration, self._members)
         networks = self.networks(site or "")
-        modules = [self._module(state) for state in networks.states]
+        modules = []
+        for state in networks.states:
+            module = copy.deepcopy(self.trainer.model).eval()
+            # Assigned, not copied: the copy's own tensors are views of one large vector, and would keep it alive.
+            module.load_state_dict(state, assign=True)
+            modules.append(module.to(self.trainer.device))
         if len(modules) == 1:
             return modules[0]
         return Blended(modules, networks.weights, networks.of).eval()
@@ -280,12 +285,6 @@ class Federation(Predictor, engine.Federation):
         """Raise UserError for a name that no client has."""
         if site is not None:
             require_site(site, self._members)
-
-    def _module(self, state: dict[str, torch.Tensor]) -> nn.Module:
-        module = copy.deepcopy(self.trainer.model).eval()
-        # Assigned, not copied: the copy's own tensors are views of one large vector, and would keep it alive.
-        module.load_state_dict(state, assign=True)
-        return module.to(self.trainer.device)
 
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
         name = site or "outside"

@@ -96,14 +96,6 @@ def _no_locks(path: Path, error: OSError) -> UserError:
     return UserError(path.parent, problem, "mount it with flock, or choose another disk")
 
 
-def _is_at(file: IO[Any], path: Path) -> bool:
-    """Return whether an open file is the one at a path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 @contextlib.contextmanager
 def in_turn(path: Path, wait: Callable[[], object]) -> Iterator[None]:
     """Hold the lock file `path` inside the block, and remove it afterwards.
@@ -121,8 +113,9 @@ def in_turn(path: Path, wait: Callable[[], object]) -> Iterator[None]:
                 wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
             # who held the lock may have removed its file, and a third process may hold a new one
-            if _is_at(file, path):
-                break
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    break
         except OSError as error:
             file.close()
             raise _no_locks(path, error) from error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..core.console import Progress, say
+from ..core.console import Progress, say, track
 from ..core.errors import UserError
 from ..core.rng import stream
 from ..core.units import IGNORED
@@ -234,14 +234,12 @@ def by_pixel_filters(
     chosen_by = (x_val, y_val) if len(y_val) else (x, y)
     threshold = best_threshold(probabilities(model, chosen_by[0], classes), chosen_by[1])
     numbers = []
-    with Progress("control", len(test), "images") as bar:
-        for row in test:
-            reference = np.asarray(masks[row])
-            p = probabilities(model, pixel_features(prepared.images[row]), classes)
-            predicted = labelled(p, threshold).reshape(reference.shape)
-            spacing = None if prepared.spacing is None else prepared.spacing[[row]]
-            numbers.append(task.of_masks(predicted[None], reference[None], classes, spacing=spacing))
-            bar.update(1)
+    for row in track(test, "control", len(test), "images"):
+        reference = np.asarray(masks[row])
+        p = probabilities(model, pixel_features(prepared.images[row]), classes)
+        predicted = labelled(p, threshold).reshape(reference.shape)
+        spacing = None if prepared.spacing is None else prepared.spacing[[row]]
+        numbers.append(task.of_masks(predicted[None], reference[None], classes, spacing=spacing))
     facts: Facts = {"features": x.shape[1], "C": penalty, "threshold": threshold}
     return np.concatenate(numbers), facts
 

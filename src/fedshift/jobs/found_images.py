@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ..core.console import Progress
+from ..core.console import track
 from ..core.errors import UserError, did_you_mean, require_none, shortened
 from ..core.spelling import PLACEHOLDERS, counted, folded
 from ..datasets._own_rows import MASKS, ROLES, renamed
@@ -97,13 +97,11 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     pseudonyms = Pseudonyms.read(key)
     listed = Listed()
     seen, found = set[str](), list[_Row]()
-    with Progress("read", len(paths), "headers") as bar:
-        for path in paths:
-            try:
-                found += _row(folder, path, listed.counts, labelled, seen)
-            except UserError as fault:
-                listed.faults.append(fault)
-            bar.update(1)
+    for path in track(paths, "read", len(paths), "headers"):
+        try:
+            found += _row(folder, path, listed.counts, labelled, seen)
+        except UserError as fault:
+            listed.faults.append(fault)
     if any(not row.beside for row in found):
         listed.counts.update(row.beside for row in found if row.beside)
         found = [row for row in found if not row.beside]

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import digest
-from ..core.console import Progress, duration, say
+from ..core.console import Progress, duration, say, track
 from ..core.errors import SHOWN, UserError, UserErrors, require_none, shortened
 from ..core.spelling import counted, groups, unified
 from ..core.units import IGNORED, SPACING
@@ -152,16 +152,10 @@ def readable_rows(image: Callable[[int], object], number: int, threads: int) -> 
             return error
         return None
 
-    faults, rows = list[UserError](), list[int]()
-    with Progress("check", number, "images") as bar:
-        for i, fault in enumerate(each(attempt, range(number), threads)):
-            bar.update(1)
-            if fault is None:
-                rows.append(i)
-            else:
-                faults.append(fault)
+    found = list(track(each(attempt, range(number), threads), "check", number, "images"))
+    rows = [i for i, fault in enumerate(found) if fault is None]
     if not rows:
-        raise UserErrors(shortened(faults, len(faults), "images"))
+        raise UserErrors(shortened(filter(None, found), number, "images"))
     return np.array(rows)
 
 

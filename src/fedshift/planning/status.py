@@ -277,9 +277,8 @@ def lines(states: Sequence[State], again: str, unlock: str = "") -> list[str]:
     `again` is the command that trains RUN by hand. `unlock` is the command that unlocks the folder, given where
     Snakemake has locked it: it is at work there, or was killed before it could unlock it.
     """
-    names = [s.run for s in states]
-    if len({s.held_out for s in states}) > 1:
-        names = [f"{s.run}  {s.held_out}" for s in states]
+    several = len({s.held_out for s in states}) > 1
+    names = [f"{s.run}  {s.held_out}" if several else s.run for s in states]
     width = max(map(len, names), default=0)
     out = [
         f"{name:{width}}  seed {s.seed:<3} {s.state:8} {_words(s, again)}"

@@ -57,10 +57,8 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         try:
             selector[key] = _value(str(key), value, f".{key}")
-        except UserErrors as errors:
-            faults += errors.errors
         except UserError as error:
-            faults.append(error)
+            faults += error.errors if isinstance(error, UserErrors) else [error]
     require_none(faults)
     return selector
 
