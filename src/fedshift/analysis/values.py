@@ -1,6 +1,6 @@
 """The numbers of a study: the one table of them, numbers.parquet, its values, and how people read these.
 
-The CSV files of a study (see `io.paths`) are views of its rows, and the page looks its numbers up in it.
+The CSV files of a study (`RESULT_TABLES`) are views of its rows, and the page looks its numbers up in it.
 `Names` is the one place where ids meet the words that people read: all else in the package is keyed by LEVELS.
 """
 
