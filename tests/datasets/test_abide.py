@@ -172,7 +172,7 @@ def lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
         (cell("FILE_ID", None), r"preprocessed1\.csv, row 6: FILE_ID is nan, expected letters, digits and _"),
         (
             lambda raw: (raw / f"{SUBJECT}_rois_ho.1D").unlink(),
-            rf"{SUBJECT}_rois_ho\.1D: no such file, but its subject is listed; obtain it again",
+            rf"{SUBJECT}_rois_ho\.1D: no such file, though the table lists its subject; obtain it again",
         ),
         (lines(lambda t: t[:20]), rf"{SUBJECT}_rois_ho\.1D: has 19 frames, expected 32 or more; .* a shorter window"),
         (lines(lambda t: []), rf"{SUBJECT}_rois_ho\.1D: has 0 frames"),

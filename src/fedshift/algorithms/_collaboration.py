@@ -104,7 +104,7 @@ class NoCollaboration(_Apart):
         return counts
 
     def heard(self, client: str, offers: Mapping[str, T]) -> dict[str, T]:
-        """Return the client's own offer."""
+        """Return what `client` hears of the tensors that clients send before the first round: its own alone."""
         return {client: offers[client]}
 
     def values(self, scores: Mapping[str, float], clients: Sequence[str]) -> list[float]:

@@ -44,7 +44,7 @@ class Scaffold(Algorithm):
             problem = (
                 f"{training.optimiser!r} has no meaning with option II: its c_i is the mean gradient on a path of SGD"
             )
-            raise UserError("training.optimiser", problem, "use 'sgd', or option: 1")
+            raise UserError("training.optimiser", problem, "use 'sgd', or the algorithm's setting option: 1")
         if self.option == 2 and training.momentum:
             raise UserError(
                 "training.momentum",

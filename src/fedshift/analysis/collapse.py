@@ -86,7 +86,7 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
 
 
 def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run, without inferences that were not predicted."""
+    """Yield the rows of collapse.csv of one run: one for each inference that was predicted, and each site."""
     plan = predicted.plan
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
     source = tables.pop(plain(plan) or "", None)

@@ -171,7 +171,11 @@ def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
 
 
 def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
-    """Return what clients send before the first round: offers of plug-ins, class counts, site statistics."""
+    """Return the traffic, in floats, of all that clients send once before the first round.
+
+    That are tensors of plug-ins, counts of classes, and statistics of sites for transforms. `shape` is that of an image
+    (channels, height, width), and `images` the number of training images by site.
+    """
     together = run.algorithm.collaboration
     black = torch.zeros(1, *shape)
     sites = together.clients({site: images.get(site, MANY) for site in run.partition.internal}, sum)

@@ -377,7 +377,9 @@ def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
                 return []
             raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
         if not sides[name] and not mini:
-            raise UserError(f"{where}.{name}", "matches no condition of the study", "name settings of its runs")
+            raise UserError(
+                f"{where}.{name}", "matches no condition of the study", "use settings and values of its runs"
+            )
     both = itertools.product(*(side.values() for side in sides.values()))
     made = [(first, second) for first, second in both if first.ids != second.ids and _alike(first, second)]
     if not made and not mini:

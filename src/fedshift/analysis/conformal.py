@@ -127,7 +127,10 @@ class Units(NamedTuple):
         return len(scores), math.nan if mixed else quantile(scores, declared.alpha)
 
     def measured(self, threshold: float, declared: Conformal) -> Sets:
-        """Return the sets of these units."""
+        """Return coverage and size of the prediction set of each unit, and whether it holds one class, several or none.
+
+        A class belongs to a set if its score is at most `threshold`; `declared` names the score.
+        """
         made = sets(declared.score, self.p, threshold)
         size = made.sum(1)
         covered = made[np.arange(len(size)), self.label]

@@ -131,7 +131,7 @@ def _seeds(side: Side) -> dict[str, set[int]]:
 
 
 def _changed_settings(one: Side, other: Side) -> Iterator[str]:
-    """Yield a line for each setting and pair of values, with the conditions that it concerns."""
+    """Yield a line for each setting whose value differs between two studies: `path: old -> new (conditions)`."""
     changed: dict[tuple[str, str, str], dict[str, None]] = {}
     shared: dict[str, None] = {}
     for run, before in one.runs.items():

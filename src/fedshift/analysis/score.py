@@ -187,7 +187,7 @@ def _blind_by_site(
 
 @dataclass(frozen=True)
 class Whole:
-    """What the trainings of all folds with one seed predict at a site, one part for each fold."""
+    """Predictions at a site by the trainings of all folds with one seed: for each fold a part, its test samples."""
 
     condition: Condition
     inference: str
@@ -278,10 +278,11 @@ def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicte
 
 
 class Level(NamedTuple):
-    """The scores of a condition and an inference, by its id, at a site, from sums.
+    """Scores of a condition with one inference at a site that sent sums over groups of patients, and no predictions.
 
-    `images`, `patients` and `groups` are the numbers of test images, of their patients, and of the groups of these;
-    `values` are the scores by metric, with intervals over groups and trainings.
+    `inference` is the id of the inference. `images`, `patients` and `groups` count the test images, their patients and
+    the groups in which a site added patients up; `values` are the scores by metric, with intervals over groups and
+    trainings.
     """
 
     condition: Condition

@@ -144,7 +144,7 @@ def _new_of_images(args: argparse.Namespace) -> None:
         try:
             load(place / study, "mini")  # what was written can be read, before the folder has its name
         except UserError as error:
-            raise UserError(top / study, f"cannot be proposed: {error.what}", error.remedy) from None
+            raise UserError(top / study, f"cannot be written as a study: {error.what}", error.remedy) from None
     for line in (*found.told, *(f"  taken: {line}" for line in (*answers, *proposal.reasons))):
         say(line)
     say(f"wrote {top / study}")

@@ -93,7 +93,7 @@ def usual(cls: Kind) -> Algorithm:
 
 
 def _shares_by_policy(cls: Kind) -> bool:
-    """Return whether an algorithm of several policies decides itself what a policy shares."""
+    """Return whether an algorithm that allows several values of `bn` overrides `shared`, the tensors that travel."""
     return len(cls.policies) > 1 and cls.shared is not Algorithm.shared
 
 

@@ -135,7 +135,10 @@ def ignores_order(cls: Kind) -> None:
 
 
 def drops_nothing(cls: Kind) -> None:
-    """Check that a network with dropout predicts as the same network without, unless it is trained on labels first."""
+    """Require that dropout is off under an inference: with and without it, a network predicts the same.
+
+    An inference that trains the network on labelled samples first is left out, since dropout acts in its training.
+    """
     if made(cls).uses_labels:
         return
     for norm in (*NORMS, VECTORS):
@@ -192,7 +195,10 @@ def _predicted(
     task: Task = CLASSIFICATION,
     **settings: Any,
 ) -> np.ndarray:
-    """Return the probabilities of a client's test samples, by default in batches of 5, given those of another site."""
+    """Return the probabilities (n, classes) of the test samples of `client` under an inference, in batches of 5.
+
+    `internal` are samples of another site, which the inference may ask for; `settings` replace its own.
+    """
     inference = made(cls).model_copy(update={"batch_size": 5} | settings)
     answer = _asked(model, internal, inference, task)
     site = Site(greys=((0.0,), (1.0,)), answer=answer)

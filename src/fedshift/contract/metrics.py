@@ -119,7 +119,7 @@ def knows_influence(cls: Kind, task: str) -> None:
 
 
 def knows_decisions(cls: Kind) -> None:
-    """Check that the value stays where all probability goes to the most probable class."""
+    """Require that a metric of decisions alone does not change where each largest probability is raised to 1."""
     metric = made(cls)
     label, probability = _drawn(cls.tasks[0])
     value, other = (metric.value(label, p) for p in (probability, np.eye(2)[probability.argmax(1)]))

@@ -175,7 +175,9 @@ class Partition(Frozen):
             raise UserError("leave_one_out", problem, "name the external sites, or leave out folds")
         if self.held_out:
             problem = "stands for several partitions, and held_out is the name of one"
-            raise UserError("leave_one_out", problem, "leave out held_out: tables name each by the site left out")
+            raise UserError(
+                "leave_one_out", problem, "delete held_out: each training is named by the site that it leaves out"
+            )
 
     def each(self) -> tuple[Partition, ...]:
         """Return the partitions that this one stands for: itself, or one for each internal site or fold."""

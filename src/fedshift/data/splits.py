@@ -69,7 +69,11 @@ def stratified(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, 
 
 
 def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
-    """Split whole groups: of TRIES random splits, take the one whose label counts are closest to the shares."""
+    """Return the split of each sample, (n,) names, such that samples of a group, such as a patient, stay together.
+
+    Of TRIES random divisions it is the one whose counts of labels come closest to `shares`, the share of the samples by
+    name of the split. `label` and `group` are whole numbers from 0, (n,). `seed` and `site` name the random stream.
+    """
     counts = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(counts, (group, label), 1)
     share = np.array(list(shares.values()))
@@ -138,12 +142,12 @@ class Cut(Frozen):
         odd = [client for client in clients if not uncut(client)]
         if odd:
             problem = f"{odd[0]!r} is not a client of a site that is cut"
-            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+            raise UserError("internal", problem, f"write NAME-1 to NAME-{self.clients} in place of each site NAME")
         wanted = {self.client(site, k) for site in map(uncut, clients) for k in range(self.clients)}
         wrong = sorted(set(clients) ^ wanted)
         if wrong:
             problem = f"{wrong[0]!r} is {'missing' if wrong[0] in wanted else 'no client'} where each site is cut"
-            raise UserError("internal", problem, f"name NAME-1 to NAME-{self.clients} for each site NAME")
+            raise UserError("internal", problem, f"write NAME-1 to NAME-{self.clients} in place of each site NAME")
 
     @staticmethod
     def client(site: str, k: int) -> str:

@@ -196,7 +196,7 @@ def _frames(path: Path, window: int) -> int:
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        raise UserError(path, "no such file, but its subject is listed", AGAIN) from None
+        raise UserError(path, "no such file, though the table lists its subject", AGAIN) from None
     frames = sum(bool(line.strip()) and not line.startswith(b"#") for line in lines)
     if frames < window:
         raise UserError(path, f"has {frames} frames, expected {window} or more", f"{AGAIN}, or choose a shorter window")

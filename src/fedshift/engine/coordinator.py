@@ -128,7 +128,11 @@ class Coordinator(ServerSide):
         """Return the coordinator after a round, given what its methods `tensors` and `progress` returned then."""
         old = cls(specification, transport, progress["joined"], digest, device, forms)
         if [about["name"] for about in old.joined] != [*transport.names]:
-            raise UserError("sites", f"are {', '.join(transport.names)}, not those of the checkpoint", "start anew")
+            raise UserError(
+                "sites",
+                f"are {', '.join(transport.names)}, not those of the checkpoint",
+                "connect the sites of the checkpoint, or remove it",
+            )
         old.restore(tensors, progress)
         return old
 
@@ -451,9 +455,10 @@ def _misfits(
 def usable(
     asked: Message, reply: Message | Fault, require_fit: Callable[[Message, Message], None] = lambda *_: None
 ) -> Message | Fault:
-    """Return an answer that says and holds what it may, or the reason why it cannot be used.
+    """Return the reply of a site if it is complete and well formed, or else a Fault with the reason.
 
-    This is the one place where an answer is read: whatever is wrong with it is the missing answer of its site.
+    Each reply is checked here and nowhere else: a site whose reply cannot be used counts as one that did not answer.
+    `require_fit` checks in addition, given what was asked, whether the tensors fit; it raises UserError if not.
     """
     if isinstance(reply, Fault):
         return reply

@@ -364,7 +364,7 @@ def _of(argument: Any, client: int) -> Any:
 
 
 def _together(results: list[Any]) -> Any:
-    """Return the clients' results as one: tensors in lockstep, and other values if they are the same for all clients.
+    """Return one result for those of all clients: tensors side by side as `Lockstep`, other values if all are equal.
 
     Raises UserError for other values that differ.
     """

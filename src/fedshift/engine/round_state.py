@@ -281,7 +281,10 @@ class Tally:
         self.sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def add(self, client: str, logits: Tensor, y: Tensor) -> None:
-        """Add one step: logits (batch, classes, ...) and targets (batch, ...)."""
+        """Note a training step of a client, from its logits (batch, classes, ...) and targets (batch, ...).
+
+        Losses and rights are read from the device only every few steps, so that no step waits for it.
+        """
         self.steps.append((client, *self.task.kept(logits, y)))
         if len(self.steps) == EVERY:
             self.read()

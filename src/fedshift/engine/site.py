@@ -205,7 +205,9 @@ class Site:
     # ---- rounds
 
     def train(self, message: Message) -> Message:
-        """Take the local steps of a round from the state that counts, and return what the algorithm reports.
+        """Train this site in the round of `message`, from its state after the last round that the server completed.
+
+        Returns the message with what the algorithm sends to the server.
 
         Raises UserError if training diverges; the state of the site is then as before.
         """

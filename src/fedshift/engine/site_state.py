@@ -62,7 +62,7 @@ class SiteState:
         return json.loads(text), tensors
 
     def write(self, number: int, tensors: ClientTensors, *, since: int) -> None:
-        """Write the state after round `number`, which started from that after round `since`, and forget all others."""
+        """Save `tensors` as the state after round `number`; of all others only that after round `since` is kept."""
         self._write(_round(number), _packed(tensors))
         for path in self.folder.glob("round-*.safetensors"):
             if path.name not in (self._file(_round(number)).name, self._file(_round(since)).name):
@@ -241,7 +241,7 @@ class Requests:
         if record.rows and content != record.rows:
             raise UserError("message rows", "asks for another network: rows are given once", _ANEW)
         if len(record.networks) >= number and content not in record.networks.values():
-            raise UserError("message rows", "asks for a network that no round of this site has had")
+            raise UserError("message rows", "asks for a network of no round of this site", _ANEW)
 
     def _record(self) -> Record:
         if self._file.exists():

@@ -99,7 +99,7 @@ def descend(
 
 
 def distance(gradient: Parameters, share: Parameters) -> float:
-    """Return the Euclidean distance of two gradients."""
+    """Return the Euclidean distance of two gradients, each a list of arrays with one for each tensor of the network."""
     return float(np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(gradient, share, strict=True))))
 
 

@@ -86,7 +86,10 @@ def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def eigenvalues(x: np.ndarray, client: np.ndarray) -> tuple[float, float]:
-    """Return the smallest eigenvalue of the Gram matrix, and of its blocks of samples of one client."""
+    """Return the smallest eigenvalues of the Gram matrix, and of the same matrix with only its blocks within clients.
+
+    `x` are the samples (n, features), and `client` (n,) says whose each is.
+    """
     whole = gram(x)
     blocks = within_clients(whole, client)
     return float(np.linalg.eigvalsh(whole)[0]), float(np.linalg.eigvalsh(blocks)[0])

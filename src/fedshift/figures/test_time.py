@@ -136,7 +136,7 @@ def _looks(panels: dict[str, pd.DataFrame]) -> Looks:
 
 
 def outside(results: Results) -> pd.DataFrame:
-    """Return the scores of the headline metric at external sites."""
+    """Return the rows of scores.csv with the headline metric at sites that took no part in training."""
     scores = apart(headline(results))
     return scores[scores["role"] == "external"].dropna(subset=["value"])
 

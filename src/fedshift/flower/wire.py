@@ -313,9 +313,9 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
 
 
 class _Pulling:
-    """A client of the runtime API that gives up a message of which no further piece comes.
+    """A client of Flower's runtime API that stops waiting for a message of which no further piece arrives.
 
-    Where the SuperLink was killed in between, the SuperNode never gets the rest, and Flower would wait for two hours.
+    If the SuperLink is killed while it sends a message, the rest never arrives, and Flower would wait for two hours.
     """
 
     def __init__(self, client: RuntimeHttpClient) -> None:

@@ -74,7 +74,10 @@ class DicomFile(Scan):
 
     @classmethod
     def opened(cls, path: Path, remedy: str) -> DicomFile:
-        """Return a file whose header is read. Raises UserError for one that is damaged or has no image."""
+        """Open the DICOM image at `path` and read its header.
+
+        Raises UserError, with `remedy` as its advice, for a file that is damaged or has no image.
+        """
         return cls(path, read_header(path, PIXELS, remedy), remedy)
 
     def frame(self, number: int) -> Frame:
@@ -108,9 +111,10 @@ class DicomFile(Scan):
         super().require(named, reading)
 
     def window(self, number: int) -> Window | None:
-        """Return the window of a frame: the first that the file states, or all values that up to 8 bits can hold.
+        """Return the display window of frame `number`, from 0, as its lowest and highest stored value.
 
-        None where nothing says it. A width and a centre become the two values of PS3.3, C.11.2.1.2.
+        It is the first window of the file, from its centre and width as in DICOM PS3.3, C.11.2.1.2. Without one it is
+        the full range of an image of up to 8 bits, and None for deeper ones.
         """
         centre, width = (self._number(number, VOI, key) for key in ("WindowCenter", "WindowWidth"))
         function = self._element(number, VOI, "VOILUTFunction") or "LINEAR"

@@ -259,7 +259,7 @@ class Scan(ABC):
 
 
 def _lengths(spacing: Spacing | None) -> Spacing | None:
-    """Return a spacing if it is two positive numbers."""
+    """Return the spacing (row, column) in millimetres if both are positive numbers, else None."""
     if spacing is None or not all(math.isfinite(length) and length > 0 for length in spacing):
         return None
     return spacing

@@ -115,7 +115,10 @@ class Made:
     accepted: tuple[str, ...] = ()
 
     def is_settled(self, ledger: Ledger) -> bool:
-        """Return whether today's code made the file, or was accepted already, in the ledger and in the manifest."""
+        """Return whether nothing is left to accept: today's code made the file, or a person accepted that code for it.
+
+        The ledger records what was accepted; for a training the manifest of the run must say so, too.
+        """
         return self.by == self.today or (ledger.has(self) and (self.rule != "train" or self.today in self.accepted))
 
 
@@ -199,7 +202,7 @@ def stored(bn: str) -> dict[Point, float]:
 
 
 def points(curves: dict[str, dict[str, list[float]]]) -> dict[Point, float]:
-    """Return nested curves (split, client, losses round by round) as one mapping."""
+    """Return {split: {client: [loss of each round]}} as {(split, client, round): loss}, with rounds from 1."""
     return {
         (split, client, number): loss
         for split, clients in curves.items()

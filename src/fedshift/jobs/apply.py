@@ -153,7 +153,7 @@ def apply(
 
 
 def images_of_study(run: Run, folder: Path) -> RunImages | None:
-    """Return the images of the study that trained a run; None where the run's folder is in no project that has them."""
+    """Return the images of the study that trained a run; None if `folder`, the run's, lies in no project with them."""
     place = folder.resolve()
     paths = Paths(place.parents[2]) if len(place.parents) > 2 else Paths()
     if paths.run(run.id).resolve() != place:

@@ -133,9 +133,10 @@ def origins_of(run: Run, inferences: Mapping[str, Inference], paths: Paths) -> d
 
 
 def kept_predictions(files: RunFiles, wanted: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """Return the predictions of a run that have the `wanted` origins, by inference, from whichever file holds them.
+    """Return the stored predictions of a run that can be used again, by inference.
 
-    A file that is damaged, or of other tensors than those of the run now, is passed over: its inferences predict anew.
+    `wanted` maps each inference to its origin, a digest of the code and the settings that make its predictions. A file
+    that is damaged, or was predicted with other weights than the run has now, is passed over.
     """
     found: dict[str, pd.DataFrame] = {}
     for file in files.every_prediction:

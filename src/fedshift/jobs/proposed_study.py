@@ -209,7 +209,11 @@ def _ordered(
     choose: Choose,
     reasons: list[str],
 ) -> list[str]:
-    """Return the names of classes in their order: of two, the positive one comes second."""
+    """Return the names of the classes in the order of the proposed study: of two, the positive one comes second.
+
+    Where no name tells, `choose` asks, and proposes the rarer class in `cells`, the labels of the table, which
+    `classes` maps to names; a line on the choice is added to `reasons`.
+    """
     if len(names) != 2 or all(name.startswith("class ") for name in names):
         return list(names)
     negative = [name for name in names if any(folded(name).startswith(word) for word in FIRST)]

@@ -124,7 +124,7 @@ class Audit:
 
     @property
     def missed(self) -> frozenset[str]:
-        """Tensors of norms that the letters do not find: they would be averaged without a word."""
+        """Tensors of normalisation layers whose names lack the letters, such as `bn`: they would be averaged."""
         return self.by_type - self.by_letters
 
     @property

@@ -92,7 +92,7 @@ class NewImages:
         return self.table if site is None else self.table[self.table["site"] == site]
 
     def first(self) -> str:
-        """Return the end of the caption of a table of sites that does not have all of them."""
+        """Return the words `, the first N of M` for the caption of a table of sites; empty if it shows all sites."""
         return f", the first {MOST} of {len(self.sites)}" if len(self.sites) > MOST else ""
 
     def taken(self) -> str:

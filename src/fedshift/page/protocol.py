@@ -334,7 +334,7 @@ ITEM = "Real sites"
 
 
 def between_sites(report: StudyReport) -> list[tuple[str, list[str]]]:
-    """Return what left the sites, as an item of the protocol; none where all runs were trained in one place."""
+    """Return the paragraph of the page's protocol on what left the sites; empty if all runs trained in one place."""
     runs = [run for run in report.runs if run.manifest.get("sites")]
     if not runs:
         return []

@@ -80,7 +80,7 @@ def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame)
 
 
 def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) -> PageTable:
-    """Return the table of the answers to some hypotheses."""
+    """Return a table with a row for each registered hypothesis in `rows`; `unit` is what the intervals resample."""
     header = ("Claim", "Of what", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     body = tuple(_row(findings, row) for row in rows.to_dict("records"))
     return plain(Table(caption, header, body, 1), _TONES)

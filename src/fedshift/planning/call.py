@@ -268,7 +268,7 @@ MOST_LINES = 5
 
 
 def say_last(logs: Iterable[str | Path]) -> None:
-    """Print the faults of failed jobs when this process ends, after everything that Snakemake prints itself."""
+    """Print the errors of failed jobs at the end of this process, after Snakemake's own; `logs` are its log files."""
     say_at_end(faults(map(Path, logs)))
 
 

@@ -243,7 +243,7 @@ def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
 
 
 def plain(states: Sequence[State], again: str) -> dict[str, Any]:
-    """Return all states as mappings and lists. `again` is the command that trains RUN by hand."""
+    """Return the states of all runs for JSON. `again` is the command that goes on with one of them, whose id is RUN."""
     return {"runs": [asdict(state) for state in states], "total": total(states), "resume": again}
 
 

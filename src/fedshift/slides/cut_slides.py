@@ -142,7 +142,9 @@ def _faults(where: str, cells: dict[str, str]) -> Iterator[UserError]:
     size = cells.get("mpp", "")
     if size and not LEAST <= _number(size) <= MOST:
         problem = f"mpp {size!r} is not a number of micrometres between {LEAST} and {MOST:.0f}"
-        yield UserError(where, problem, "write a number such as 0.25, or nothing if the slide's file has it")
+        yield UserError(
+            where, problem, "write micrometres a pixel, such as 0.25, or nothing if the slide's file has them"
+        )
     label = cells.get("label", "")
     if label not in ("", *CLASSES):
         yield UserError(where, f"label {label!r} is none of {', '.join(CLASSES)}", "write one of them, or nothing")
@@ -274,7 +276,7 @@ def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
     grid = Grid(settings, settings.mpp / pyramid.mpp, pyramid.size)
     if grid.scale < 1 - DIFFERS:
         problem = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
-        raise UserError(pyramid.path, problem, "choose an --mpp that all slides of the table reach, or remove its row")
+        raise UserError(pyramid.path, problem, "choose a larger --mpp, or remove the row of this slide")
     if not grid.whole().any():
         raise UserError(pyramid.path, f"is smaller than a patch: {pyramid.size[0]} x {pyramid.size[1]} pixels")
     return grid

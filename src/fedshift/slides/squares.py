@@ -102,7 +102,7 @@ def on_white(image: Image.Image) -> Image.Image:
 
 @contextlib.contextmanager
 def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
-    """Open a slide; `mpp` is its pixel size in micrometres where the table says it.
+    """Open a whole slide. `mpp` is its pixel size in micrometres from the table; None if only its file can say it.
 
     Raises UserError for a file other than a slide, and for one whose pixel size nobody knows.
     """
