@@ -24,7 +24,7 @@ from fedshift.analysis import effects, estimates, operating_point
 from fedshift.analysis.effects import Estimates
 from fedshift.analysis.estimates import Estimate
 from fedshift.analysis.findings import Findings
-from fedshift.analysis.values import Names, Numbers
+from fedshift.analysis.numbers import Names, Numbers
 from fedshift.analysis.verdict import verdict
 from fedshift.core import registry
 from fedshift.datasets import Card, Dataset

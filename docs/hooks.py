@@ -26,7 +26,7 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
 from fedshift.algorithms import Training
-from fedshift.analysis.values import SCHEMA
+from fedshift.analysis.numbers import SCHEMA
 from fedshift.cli.parser import parser
 from fedshift.core import registry
 from fedshift.io import paths

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import collapse
+from fedshift.analysis.numbers import Names
 from fedshift.analysis.predictions import Predictions
-from fedshift.analysis.values import Names
 from fedshift.core.rng import stream
 from fedshift.inferences import COUNT
 from fedshift.io.tables import read_table, write_table

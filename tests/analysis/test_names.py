@@ -13,8 +13,8 @@ from scored_study import summarised
 
 from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
+from fedshift.analysis.numbers import IDS, LEVELS, Names
 from fedshift.analysis.predictions import INFERENCE
-from fedshift.analysis.values import IDS, LEVELS, Names
 
 SWEEP: list[Any] = [
     "source",

@@ -12,7 +12,8 @@ from scored_study import summarised
 
 from fedshift.analysis import estimates, score, study_results, values
 from fedshift.analysis.estimates import Estimate
-from fedshift.analysis.values import TYPES, Key, Numbers, Value
+from fedshift.analysis.numbers import TYPES, Key, Numbers
+from fedshift.analysis.values import Value
 from fedshift.core.errors import UserError
 from fedshift.io.tables import read_table, write_table
 

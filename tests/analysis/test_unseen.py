@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from fedshift.analysis import score, study_results, unseen
+from fedshift.analysis.numbers import Names
 from fedshift.analysis.predictions import Predictions
-from fedshift.analysis.values import Names
 from fedshift.io.paths import Paths
 from fedshift.io.tables import read_table, write_table
 from fedshift.page import page, summary

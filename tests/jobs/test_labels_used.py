@@ -20,7 +20,7 @@ from toy import differing
 from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import plain
 from fedshift.analysis.findings import LABELS
-from fedshift.analysis.values import Names
+from fedshift.analysis.numbers import Names
 from fedshift.data.prepared import Prepared
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Inference, Personalise

@@ -23,8 +23,9 @@ from scored_study import results_of
 
 from fedshift.analysis.controls import OF_CONTROL, Controls
 from fedshift.analysis.findings import Findings
+from fedshift.analysis.numbers import Key
 from fedshift.analysis.study_results import StudyResults
-from fedshift.analysis.values import Key, Value
+from fedshift.analysis.values import Value
 from fedshift.analysis.verdict import Reason, Verdict, Word, worse_than_guessing
 from fedshift.datasets.discs import Discs
 from fedshift.datasets.gaussians import Gaussians

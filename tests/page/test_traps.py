@@ -16,7 +16,8 @@ from scored_study import summarised
 
 from fedshift.analysis import study_results
 from fedshift.analysis.findings import Findings
-from fedshift.analysis.values import Numbers, Table, Value
+from fedshift.analysis.numbers import Numbers
+from fedshift.analysis.values import Table, Value
 from fedshift.analysis.verdict import Reason, Verdict, Word
 from fedshift.data.looks import Album
 from fedshift.data.partition import Partition

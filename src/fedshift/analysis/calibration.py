@@ -19,8 +19,8 @@ from ..metrics import midranks
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Estimate, Group, wilson
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Predictions, Samples, clusters
-from .values import IDS, Names, Numbers, Row, row
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients", "p_reversed"]
 COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]

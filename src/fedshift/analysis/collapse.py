@@ -13,8 +13,8 @@ from scipy.special import entr
 from ..inferences import Inference
 from ..study.run import Run
 from .conditions import CONDITION, plain
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Part, Predictions
-from .values import IDS, Names
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
 """The numbers of a site that are not counts; each from 0 to 1."""

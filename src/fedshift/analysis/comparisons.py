@@ -22,7 +22,7 @@ from . import estimates
 from .conditions import ALL, Condition, averaged, several
 from .effects import Estimates
 from .estimates import Estimate
-from .values import Names, Numbers, row
+from .numbers import Names, Numbers, row
 
 Arm = tuple[str, str]
 """The ids of a condition, or family, and of an inference."""

@@ -27,8 +27,8 @@ from ..tasks.segmentation import THRESHOLDS, Segmentation
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Group
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
-from .values import IDS, Names
 
 MEASURES = ("coverage", "size", "decided", "several", "none")
 """Means over patients: the share of sets with the right class, their size, and the shares with 1, more and no class."""

@@ -20,8 +20,9 @@ from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import Part, Predictions, divided
-from .values import IDS, Names, Numbers, Row, Value, row
+from .values import Value
 
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
 COLUMNS += ["low", "high"]

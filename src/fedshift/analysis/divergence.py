@@ -17,8 +17,8 @@ from ..jobs.predict import SiteFeatures, features
 from ..study.plan import Plan
 from . import study_results
 from .conditions import CONDITION, Condition, plain
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, clusters
-from .values import IDS, Names
 
 EACH = 200
 """The most images of a site, and of all internal sites together."""

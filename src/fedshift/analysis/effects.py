@@ -17,8 +17,8 @@ from ..study.plan import Plan
 from . import estimates, score
 from .conditions import ALL, CONDITION, Condition, plain, several
 from .estimates import Estimate
+from .numbers import IDS, LEVELS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
-from .values import IDS, LEVELS, Names, Numbers, Row, row
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),

@@ -11,7 +11,8 @@ from . import comparisons, effects, score
 from .comparisons import Arm, Entry
 from .conditions import ALL, Condition, averaged, plain, several
 from .estimates import FEWEST
-from .values import DASH, NAN, Names, Numbers, Recovered, Value
+from .numbers import Names, Numbers
+from .values import DASH, NAN, Recovered, Value
 
 ALPHA = 0.025
 """The one-sided probability with which something is called sure by chance, at any of the sites."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
     from .effects import Estimates
     from .estimates import Estimate
+    from .numbers import Names, Numbers, Row
     from .subgroups import Without
-    from .values import Names, Numbers, Row
 COLUMNS = [
     *("study", "number", "claim", "condition_id", "inference_id", "at", "than_condition_id", "than_inference_id"),
     *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
@@ -117,8 +117,8 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
 def rows(study: Estimates) -> Iterator[Row]:
     """Yield the numbers of hypotheses.csv (see `table`); none of a hypothesis of which a side has no score."""
     from . import estimates
+    from .numbers import row
     from .subgroups import Without
-    from .values import row
 
     plan = study.names.plan
     metric = study.metrics[plan.study.headline]

@@ -14,9 +14,9 @@ from . import estimates
 from .conditions import CONDITION, Condition
 from .estimates import Estimate, Group
 from .findings import Findings
+from .numbers import IDS, Names
 from .operating_point import Scored, positive_class, scored, together
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
-from .values import IDS, Names
 
 FIGURE = "decision_curve"
 """The figure that needs the table."""

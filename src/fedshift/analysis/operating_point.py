@@ -16,8 +16,9 @@ from ..study.declaration import Study, Threshold
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, Group
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
-from .values import IDS, NAN, Names, Value
+from .values import NAN, Value
 
 COUNTS = ("tp", "fp", "fn", "tn")
 """True and false positives, false and true negatives."""

@@ -17,10 +17,11 @@ from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
 from .conditions import MEAN, UNION, Cell, several
+from .numbers import IDS, LEVELS
 from .predictions import Missing
 from .published_words import OVER, SENT, Target, Words
 from .study_results import StudyResults
-from .values import DASH, IDS, LEVELS, Table, inner, number
+from .values import DASH, Table, inner, number
 
 COLUMNS = [
     *IDS,

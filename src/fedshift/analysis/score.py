@@ -37,8 +37,9 @@ from ..study.run import Run
 from . import estimates, predictions
 from .conditions import CONDITION, Condition, conditions
 from .estimates import Estimate
+from .numbers import LEVELS
 from .predictions import INFERENCE, SITE, TYPES, Clusters, Part, Predictions, Samples
-from .values import LEVELS, Value, between, inner, number
+from .values import Value, between, inner, number
 
 PLACE = ["condition_id", "role", "site", "metric"]
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]

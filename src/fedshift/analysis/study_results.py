@@ -32,8 +32,8 @@ from ..tasks.segmentation import Segmentation, counts, dice_of_images
 from . import controls, net_benefit, operating_point, score
 from .conditions import Condition
 from .findings import Findings
+from .numbers import Names, Numbers
 from .predictions import Predictions, probabilities
-from .values import Names, Numbers
 from .verdict import ranking
 
 ROLES = ("internal", "external")

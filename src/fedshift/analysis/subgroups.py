@@ -19,9 +19,9 @@ from . import estimates, predictions, score
 from .conditions import CONDITION, Condition
 from .effects import Estimates
 from .estimates import Estimate
+from .numbers import IDS, Names, Numbers, Row, row
 from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, clusters
 from .score import Whole
-from .values import IDS, Names, Numbers, Row, row
 
 MOST = 12
 """Groups of a column: the largest ones. A column such as the age in years has too many for a table."""

@@ -15,8 +15,9 @@ from ..metrics import Metric
 from . import predictions
 from .conditions import CONDITION
 from .findings import Findings
+from .numbers import IDS, Names
 from .predictions import INFERENCE, Predictions, Samples
-from .values import DASH, IDS, Names, Table, Value, inner, spread
+from .values import DASH, Table, Value, inner, spread
 
 KEYS = [*IDS, "trained_on", "metric"]
 COLUMNS = [*IDS, *CONDITION, *INFERENCE, "trained_on", "metric", "n", "mean", "std", "seeds"]

@@ -20,26 +20,13 @@ from ..analysis.conditions import CONDITION, Condition
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
+from ..analysis.numbers import IDS, LEVELS, Names, Numbers, Row
 from ..analysis.predictions import INFERENCE, SITE
 from ..analysis.published_values import Values
 from ..analysis.published_words import Words
 from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
-from ..analysis.values import (
-    DASH,
-    IDS,
-    LEVELS,
-    Names,
-    Numbers,
-    Row,
-    Table,
-    Value,
-    between,
-    listed,
-    number,
-    save,
-    spread,
-)
+from ..analysis.values import DASH, Table, Value, between, listed, number, save, spread
 from ..core.spelling import plural
 from ..io.paths import SUMMARISED, ResultTable, StudyFiles
 from ..io.tables import write_table
