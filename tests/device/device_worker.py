@@ -34,7 +34,6 @@ from fedshift.addons import extended
 from fedshift.contract.models import accepted
 from fedshift.core.registry import Plugin, build, discover
 from fedshift.core.rng import stream
-from fedshift.data import samples as stored
 from fedshift.data.samples import MappedSamples, TensorSamples, at_site, site_statistics
 from fedshift.engine.federation import LocalRound
 from fedshift.engine.prediction import adapted_probabilities, client_answer, federation_answer, probabilities
@@ -224,7 +223,7 @@ def mapped(device: torch.device, transforms: list[Transform], n: int = 12, masks
     images = np.random.default_rng(0).integers(0, 256, (n, side, side, 3), dtype=np.uint8)
     chosen = [settled("transform", "scale_intensity"), *transforms]
     bright = (images[..., 0] > 127).astype(np.uint8) if masks else None
-    opened = partial(stored.mapped, images, np.arange(n), np.arange(n) % 2, bright, device=device)
+    opened = partial(MappedSamples, images, np.arange(n), np.arange(n) % 2, device=device, masks=bright)
     statistics = site_statistics(chosen, lambda first: opened(first))
     return opened(at_site(chosen, statistics, [statistics, statistics]))
 

@@ -27,7 +27,7 @@ MODULES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "markup
 STAGES = {
     "data": (["jobs/prepare", "data/partition", "datasets/_base", "io/download"], ["datasets", "transforms"]),
     "train": (
-        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/provenance", "analysis/communication"],
+        ["jobs/train", "jobs/predict", "io/tables", "io/arrays", "jobs/record", "analysis/communication"],
         ["models", "algorithms", "addons", "inferences", "transforms"],
     ),
     "report": (

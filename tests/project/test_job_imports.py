@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "control": {*TABLES, "sklearn", "scipy", "scipy.stats"},
     "train": {*TABLES, "torch"},
     "predict": {*TABLES, "torch"},
-    "score": TABLES,
+    "score": {*TABLES, "scipy"},  # the intervals of folds and of sums
     "ledger": {*TABLES, "torch"},
     "divergence": {*TABLES, "torch", "sklearn", "scipy", "scipy.stats"},
     "report": {*TABLES, "jinja2", "matplotlib", "scipy"},
