@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scored_study import summarised
 
-from fedshift.analysis import estimates, score, study_results, values
+from fedshift.analysis import estimates, numbers, score, study_results
 from fedshift.analysis.estimates import Estimate
 from fedshift.analysis.numbers import TYPES, Key, Numbers
 from fedshift.analysis.values import Value
@@ -26,7 +26,7 @@ def test_each_column_is_declared_once() -> None:
 
 def test_a_row_has_the_numbers_of_an_estimate() -> None:
     """Two trainings without patients: a mean, its deviation, and no interval."""
-    row = values.row("level", Estimate(np.array([0.5, 0.7]), (0, 1)), (0.0, 1.0), site="x")
+    row = numbers.row("level", Estimate(np.array([0.5, 0.7]), (0, 1)), (0.0, 1.0), site="x")
     value = Numbers([row]).find("level", site="x")
     assert (value.mean, value.std, value.seeds) == (pytest.approx(0.6), pytest.approx(0.1 * math.sqrt(2)), 2)
     assert math.isnan(value.low) and math.isnan(value.p)
@@ -40,7 +40,7 @@ def test_a_difference_turned_is_that_of_the_other_from_the_first() -> None:
         for share, moved in ((0.5, [0.1, -0.1, 0.1, -0.1, 0.1, -0.1]), (0.75, [0.1, 0.1, -0.2, 0.1, 0.1, -0.2]))
     )
     rows = [
-        values.row("difference", estimates.minus(*pair), (0.0, 1.0), True, site=str(n))
+        numbers.row("difference", estimates.minus(*pair), (0.0, 1.0), True, site=str(n))
         for n, pair in enumerate(((left, right), (right, left)))
     ]
     one, other = (Numbers(rows).find("difference", site=site) for site in "01")

@@ -257,7 +257,7 @@ def test_with_few_patients_one_sum_leaves_and_has_no_interval(tmp_path: Path) ->
         plan=plan,
         summed=levels[:1],
         sites_summed=["east"],
-        unit="patients",
+        nouns=SimpleNamespace(units="patients"),
         findings=SimpleNamespace(full=lambda condition: condition.title, name=str),
     )
     shown = sums_section(said)

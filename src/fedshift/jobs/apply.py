@@ -236,7 +236,8 @@ def _predicted(
 
 def find(run: str, paths: Paths) -> Path:
     """Return the folder of a run from its path or its id."""
-    return Path(run) if RunFiles(Path(run)).spec.is_file() else paths.run(run)
+    given = Path(run)
+    return given if given.is_absolute() or RunFiles(given).spec.exists() else paths.run(run)
 
 
 def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
