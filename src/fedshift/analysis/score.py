@@ -302,7 +302,7 @@ class Level(NamedTuple):
 
 
 def levels(plan: Plan, paths: Paths) -> Iterator[Level]:
-    """Yield what sums give of each condition, site and inference; nothing where no site sent any.
+    """Yield the scores that follow from sums which sites sent in place of predictions; none if no site sent sums.
 
     Raises UserError for a file of sums that cannot be read, was changed, or is another run's.
     """

@@ -223,7 +223,10 @@ def require_classes(model: nn.Module, task: Task, by_kind: Mapping[str, Mapping[
 
 
 def _outputs_at(where: str, model: nn.Module, task: Task, x: Tensor) -> int:
-    """Return what `outputs` returns. Raises UserError that names the site for inputs that the network does not take."""
+    """Return the number of classes of a network's logits for one input of a site.
+
+    Raises UserError, which names the site by `where`, for inputs that the network does not take.
+    """
     try:
         return outputs(model, task, x)
     except UserError:

@@ -148,5 +148,5 @@ _CANDIDATE = {"run": "text", "values": "a mapping", "seconds": "a number"}
 
 
 def oracle(metric: str, sweep: str, inferences: Mapping[str, Inference]) -> Oracle:
-    """Return the oracle that judges by a metric, and by the first inference of a prediction job."""
+    """Return the oracle, which chooses runs by their test scores: by a metric, under the first of the inferences."""
     return Oracle(registry.build("metric", metric), next(iter(inferences)), sweep)

@@ -84,7 +84,7 @@ class StudyController(Controller):
         """Do nothing: `control_flow` has done all."""
 
     def process_result_of_unknown_task(self, *_: object) -> None:
-        """Do nothing: an answer that came too late does not count."""
+        """Ignore the answer of a site to a task that has ended: it came too late to count."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Train the study. What goes wrong ends the job, with a line in its log."""

@@ -32,7 +32,7 @@ MOST_SITES = 5
 
 @dataclass(frozen=True)
 class Result:
-    """One metric at one external site, its mean over internal sites, and `at` which threshold, in words."""
+    """The value of a metric at an external site, beside its mean over internal sites; `at` names its threshold."""
 
     metric: Metric
     site: str
