@@ -15,6 +15,7 @@ import standin
 import torch
 from card import loads, prototypes, right
 from card.setting import Setting, WrongError
+from rotation import of_day
 
 ROOT = Path(__file__).parents[2]
 Row = dict[str, Any]
@@ -32,7 +33,18 @@ def called(out: Path, *arguments: str, **environment: str) -> tuple[int, str, li
     return done.returncode, done.stdout, rows
 
 
-def require_all_parts(code: int, output: str, rows: list[Row]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("device", of_day(("cpu", "standin"), 2))
+def test_all_parts(request: pytest.FixtureRequest, tmp_path: Path, device: str) -> None:
+    arguments, environment = ["--device", device, "--minutes", "60"], {}
+    if device == "standin":
+        if not standin.compiler():
+            assert not os.environ.get("REQUIRE_COMPILER"), "g++ is not there"
+            pytest.skip("needs g++, which builds the stand-in accelerator")
+        library = standin.build(request.config.cache.mkdir("standin"))  # type: ignore[union-attr]
+        arguments += ["--load", str(Path(__file__).with_name("registered.py"))]
+        environment["STANDIN"] = str(library)
+    code, output, rows = called(tmp_path, *arguments, **environment)
     failed = [row for row in rows if row["outcome"] == "failed"]
     assert failed == []
     assert code == 0
@@ -43,27 +55,11 @@ def require_all_parts(code: int, output: str, rows: list[Row]) -> None:
     compared = [row["figures"] for row in rows if "bound" in row.get("figures", {})]
     assert len(compared) >= 12
     assert all(figures["difference"] <= figures["bound"] <= right.OF_MASKS for figures in compared)
+    if device == "cpu":
+        differences = [figures["difference"] for figures in compared]
+        assert max(differences) > 0, "the CPU is compared with itself in another order of sums"
     assert all(row["what"] in output for row in rows)
     assert len(output) < SHOWN
-
-
-@pytest.mark.slow
-def test_all_parts_on_the_cpu(tmp_path: Path) -> None:
-    code, output, rows = called(tmp_path, "--device", "cpu", "--minutes", "60")
-    require_all_parts(code, output, rows)
-    differences = [row["figures"]["difference"] for row in rows if "bound" in row.get("figures", {})]
-    assert max(differences) > 0, "the CPU is compared with itself in another order of sums"
-
-
-@pytest.mark.slow
-def test_all_parts_on_the_stand_in(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    if not standin.compiler():
-        assert not os.environ.get("REQUIRE_COMPILER"), "g++ is not there"
-        pytest.skip("needs g++, which builds the stand-in accelerator")
-    library = standin.build(request.config.cache.mkdir("standin"))  # type: ignore[union-attr]
-    load = str(Path(__file__).with_name("registered.py"))
-    arguments = ("--device", "standin", "--load", load, "--minutes", "60")
-    require_all_parts(*called(tmp_path, *arguments, STANDIN=str(library)))
 
 
 def test_what_fails_costs_its_own_row_alone(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import misread
 import pytest
+from rotation import of_day
 
 from fedshift.core.errors import UserError
 from fedshift.io import text
@@ -41,7 +42,8 @@ def test_every_file_of_a_study_is_damaged(campaign: misread.Campaign) -> None:
     assert every <= {path.name for path in campaign.files}
 
 
-def test_damage_ends_in_a_line(campaign: misread.Campaign) -> None:
+def test_damage_ends_in_a_line(campaign: misread.Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "files", dict(of_day(campaign.files.items(), 2)))
     figures = campaign.trials(NUMBER, SEED)
     assert figures.calls > 100
     assert figures.refused > 20

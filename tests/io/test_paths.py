@@ -29,6 +29,12 @@ def test_wildcards_of_the_workflow_stand_for_names() -> None:
     assert str(paths.log("train", "{run}")) == "results/logs/train/{run}.log"
 
 
+@pytest.mark.parametrize("names", [(), ("a",), ("a", "b", "c")])
+def test_too_few_or_too_many_names_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(TypeError, match=f"takes 2 names, not {len(names)}"):
+        Paths().log(*names)
+
+
 def test_a_finished_training_has_its_manifest_and_no_checkpoint() -> None:
     files = RunFiles(Path("run"))
     assert [path.name for path in files.trained] == [*TRAINED]

@@ -189,7 +189,12 @@ class _Named:
         self.__doc__ = doc
 
     def __get__(self, files: Any, owner: type | None = None) -> Callable[..., Path]:
-        return lambda *names: files.folder / self.pattern.format(*names)
+        def path(*names: str) -> Path:
+            if len(names) != self.pattern.count("{}"):  # `format` alone ignores names that are too many
+                raise TypeError(f"{self.pattern} takes {self.pattern.count('{}')} names, not {len(names)}")
+            return files.folder / self.pattern.format(*names)
+
+        return path
 
 
 class DataFiles(_Files):
