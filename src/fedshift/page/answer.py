@@ -1,4 +1,7 @@
-"""The answer of a study in sentences: for the author, with the doubts that numbers leave, and for a clinician."""
+"""The sentences that answer a study's question.
+
+One version is for authors, with all uncertainty; another has three sentences for clinicians.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,26 @@ from .phrases import (
 from .verdict_texts import Told
 
 IN_WORDS = 6
-"""Conditions that are described in sentences. The overview table has all."""
+"""The most conditions (algorithm x batch norm policy x settings) that get sentences of their own; a table lists all."""
 ONE_BY_ONE = 3
-"""With more conditions, a sentence about all of them comes first."""
+"""If a study compares more conditions than this, its answer begins with one sentence about all of them."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The sentences about the first condition and the others, and the numbers of the first.
+    """The answer of a study in sentences, mainly about one condition (algorithm x batch norm policy x settings).
 
-    `opening` is about all conditions, and empty where they are few: then `compared` says how they differ. The first
-    condition is never chosen by results: see `leading`. `led` names it, and says why it is this one where there are
-    several. `further` counts the conditions without a sentence. `condition` is the first,
-    and `judged` the verdict on it.
+    Attributes
+    ----------
+    opening : sentences about all conditions; empty if there are few
+    compared : sentences on how the conditions differ; empty if `opening` says it
+    lead : sentences about the leading condition, which `leading` selects without looking at results
+    others : sentences about each of the next conditions
+    tiles : the leading condition's scores at internal and external sites
+    further : number of conditions without a sentence
+    condition : the leading condition
+    judged : the verdict on the leading condition
+    led : the leading condition's name and, of several conditions, the reason why it leads
     """
 
     opening: str
@@ -65,10 +75,11 @@ class Answer:
 
 
 def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condition, str]:
-    """Return the condition that a page is about, and the words that say why it is this one.
+    """Select the condition (algorithm x batch norm policy) that a page is mainly about, and say why in words.
 
-    It is the first of the primary comparison that a study declares, or else the first federated condition of the study.
-    No result plays a part, not even validation images at home: trainings that were lucky there are lucky outside, too.
+    This is the first condition of the study's declared primary comparison, or else the first federated one in the order
+    of the study file. Results play no part, not even validation at internal sites: a training that was lucky there
+    tends to be lucky at external sites, too.
     """
     if declared := conclusions.declared(findings):
         first = next(one for one in conditions if one in declared[0].first.members)
@@ -79,16 +90,20 @@ def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condit
 
 @functools.lru_cache(maxsize=1)  # many sections of one page ask, and the answer lies in the plan
 def by_lead(findings: Findings) -> tuple[list[Condition], list[Condition]]:
-    """Return the conditions that a page is about, one for each partition that it is averaged over, and all others."""
+    """Return the conditions that the page is mainly about, and all other conditions.
+
+    A condition is an algorithm with batch norm policy and settings. The first list has one condition for each partition
+    that numbers are averaged over, as when each site is held out in turn.
+    """
     led = findings.alike(leading(findings, list(distinct(findings).values()))[0])
     return led, [condition for condition in findings.conditions if condition not in led]
 
 
 def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -> Answer:
-    """Return the headline of a study, led by the comparison of its conditions where there are many.
+    """Return the answer of a study in sentences; of many conditions, their comparison comes first.
 
-    Numbers are averaged over partitions where each of these leaves out other sites. Of `faulty` data nothing is said of
-    what would narrow an interval.
+    A condition is an algorithm with batch norm policy and settings. Numbers are averaged over partitions if each of
+    them holds out other sites. With `faulty` data, the sentences do not suggest what would narrow an interval.
     """
     conditions = list(distinct(findings).values())
     compared = comparison_section.sentences(findings, nouns.units)
@@ -127,7 +142,10 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
 
 
 def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
-    """Return the sentences about one condition, which begin with the verdict on it."""
+    """Return the sentences about one condition (algorithm x batch norm policy x settings), beginning with its verdict.
+
+    They give the headline metric at internal and external sites, and what test-time adaptation changes.
+    """
     key = condition.level_inference
     metric = findings.headline
     levels = {
@@ -157,7 +175,10 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
 
 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
-    """Yield a sentence about what an inference other than the baseline changes outside."""
+    """Yield a sentence on how test-time adaptation changes the score at external sites.
+
+    The change is relative to the baseline: batch norm with training statistics.
+    """
     key = condition.compared_inference
     if findings.baseline is None or key is None or (not judged.loss.known and condition.tests_inside):
         return
@@ -173,7 +194,10 @@ def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str
 
 
 def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str) -> str:
-    """Return what an inference changes outside, as the rest of a sentence. `why` explains a missing interval."""
+    """Return the verb phrase that says how much an inference method gains or loses at external sites.
+
+    `gain` is its score minus that of the baseline, and `why` explains a missing interval.
+    """
     amount = points(abs(gain.mean), findings)
     shown = _shown(gain.mean)
     around = change_interval(gain, findings, unit)
@@ -196,9 +220,9 @@ def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str)
 
 
 def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[str]:
-    """Yield a sentence about what the same inference changes at internal sites, with the gap that it leaves.
+    """Yield a sentence on how test-time adaptation changes the score at internal sites and the remaining loss.
 
-    The inference is `named` where no sentence before has named it.
+    The inference method is `named`, or else called "it" because the sentence before names it.
     """
     key = condition.compared_inference
     metric = findings.headline
@@ -224,7 +248,10 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
 
 
 def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
-    """Return the levels behind the headline sentence, each with its interval; how they differ, sentences say."""
+    """Return the large numbers below the answer: the headline metric at internal and external sites, with intervals.
+
+    If the study compares a test-time adaptation method with the baseline, its score and gain at external sites follow.
+    """
     key = condition.level_inference
     compared = condition.compared_inference
 
@@ -253,7 +280,10 @@ def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
 
 
 def _sites(findings: Findings, condition: Condition, role: str) -> str:
-    """Return `external sites`, or `2 of 3 external sites` where the metric is not defined at one."""
+    """Return the sites of a role in words: `external sites`, or how many of them have a defined metric.
+
+    For example `2 of 3 external sites`.
+    """
     alike = findings.alike(condition)
     everywhere = {site for member in alike for site in getattr(member.partition, role)}
     left_out = everywhere & set(findings.left_out(role, conditions=alike))
@@ -263,7 +293,7 @@ def _sites(findings: Findings, condition: Condition, role: str) -> str:
 
 
 def _shown(x: float) -> float:
-    """Return a value as precisely as it is written: a change that is not visible counts as none."""
+    """Round a score to three decimals as pages show it, so that a change too small to be visible counts as zero."""
     return round(x, 3)
 
 
@@ -271,9 +301,10 @@ NO_EXTERNAL_SITE = "The study has no external site, so it cannot say how the mod
 
 
 def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
-    """Return that a verdict about so few sites holds for these alone; empty for one about more sites, or for none.
+    """Return a warning that a verdict on fewer than FEWEST_SITES hospitals says nothing about others; else ''.
 
-    Sites whose hospital trained with other scanners or departments say nothing of another hospital.
+    External sites whose hospital trained with another scanner or department do not count as other hospitals. The result
+    is '' as well if the verdict is "cannot tell".
     """
     outside = nouns.outside(one.partition for one in findings.alike(condition))
     apart = [site for site in judged.sites if site in outside.apart]
@@ -289,7 +320,7 @@ def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns:
 
 
 def all_of(verdicts: list[Verdict]) -> str:
-    """Return how many of several conditions hold up, lose, or cannot be judged."""
+    """Return a sentence that counts how many conditions hold up, lose, or cannot be judged at external sites."""
     words = [verdict.word for verdict in verdicts]
     holds = words.count(Word.HOLDS)
     loses = words.count(Word.LOSES)
@@ -309,10 +340,11 @@ def all_of(verdicts: list[Verdict]) -> str:
 
 
 def beside_control(controls: Controls, unit: str = "patients") -> str:
-    """Return that no condition is surely better outside than the control; empty where one is, or there is no control.
+    """Return a warning if no condition certainly beats a classifier without a network at external sites; else ''.
 
-    A condition is surely better if the 95% interval of its paired difference from the control is above zero, with any
-    inference that uses no labels.
+    A condition (algorithm x batch norm policy x settings) is certainly better if the 95% interval of its paired
+    difference from this control is above zero, with any inference method that uses no labels. The result is '' without
+    a control.
     """
     compared = list(_differences(controls))
     if not compared or any(difference.low > 0 for _, _, difference in compared):
@@ -338,10 +370,10 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
 
 
 def shortcut(controls: Controls, condition: Condition, key: str) -> str:
-    """Return what the control says of shortcuts; empty where it neither falls outside nor equals the network at home.
+    """Return a warning that the network may have learnt a shortcut, as judged by a control without a network; else ''.
 
-    It falls where its loss from home to outside is surely above zero, and above the margin. It equals the network where
-    the network is not surely better at home.
+    There is a warning if the control's loss from internal to external sites is certainly above zero and its mean
+    exceeds the margin, or if the network is not certainly better than the control at internal sites.
     """
     findings = controls.findings
     partition, _ = controls.beside(condition)
@@ -361,15 +393,20 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
 
 
 def no_better_at_home(controls: Controls, condition: Condition, key: str) -> bool:
-    """Return whether the network is not surely better at home than the control; False where nobody can tell."""
+    """Return True if the network is not certainly better at internal sites than the control without a network.
+
+    The test is whether the 95% interval of their paired difference reaches zero or below; without an interval, the
+    result is False.
+    """
     _, which = controls.beside(condition)
     return controls.difference(which, key, "internal").low <= 0
 
 
 def beaten(controls: Controls, condition: Condition, key: str) -> str:
-    """Return that the control is surely better than the network, and by how much, outside or else at home.
+    """Return a sentence on how much a classifier without a network certainly beats the network by; else ''.
 
-    It is empty where the control is better at neither, or nobody can tell.
+    External sites are compared first, then internal ones. Certain means that the 95% interval of the paired difference
+    excludes zero.
     """
     findings = controls.findings
     _, which = controls.beside(condition)
@@ -384,7 +421,10 @@ def beaten(controls: Controls, condition: Condition, key: str) -> str:
 
 
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
-    """Yield the conditions and inferences with a known difference from the control, and that difference."""
+    """Yield each condition and inference id with the difference from the control, a classifier without a network.
+
+    Pairs whose difference is not known are skipped.
+    """
     for id_, condition in distinct(controls.findings).items():
         for key in condition.inferences:
             difference = controls.difference(id_, key)
@@ -393,7 +433,10 @@ def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
 
 
 def distinct(findings: Findings) -> dict[str, Condition]:
-    """Return the conditions by id; where numbers are averaged, the first of each family by the family's id."""
+    """Map ids to conditions; if numbers are averaged over partitions, map each family id to its first condition.
+
+    A family is a set of conditions (algorithm x batch norm policy x settings) that differ in their partition only.
+    """
     conditions: dict[str, Condition] = {}
     for condition in findings.conditions:
         id_ = condition.id
@@ -406,7 +449,7 @@ def distinct(findings: Findings) -> dict[str, Condition]:
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 NAMED = 4
-"""Sites outside that are named. More are only counted."""
+"""The most external sites that a sentence names; more are only counted."""
 INVENTED = "The {samples} are invented and show nothing about any {other}; if they were real, "
 FAULTY = "Conclude nothing before the faults of the data that stand at the top of this page are corrected."
 
@@ -420,11 +463,11 @@ def three_sentences(
     synthetic: bool,
     beaten: str = "",
 ) -> list[str]:
-    """Return what was tested and where, what came out and how sure it is, and what may be concluded.
+    """Return three sentences for clinicians: what was tested where, what the result is, and what may be concluded.
 
-    The three sentences hold three numbers at most, beside those in names of sites. They are about the first
-    condition. Of `faulty` data nothing may be concluded. `beaten` says that the control without a network is better.
-    There are none where nothing has been scored.
+    They hold at most three numbers, apart from digits in site names. If the data are `faulty`, nothing may be
+    concluded. `beaten` is the text of a classifier without a network that does better; empty if none does. The list is
+    empty if nothing has been scored.
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
@@ -435,12 +478,12 @@ def three_sentences(
 
 
 def in_letters(count: int) -> str:
-    """Return a small number as a word, and a larger one in digits."""
+    """Return a number up to twelve as a word, and a larger one in digits with thousands separators."""
     return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
 
 
 def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
-    """Return who trained the model, and on whose images it was tested."""
+    """Return a sentence that says which sites trained the model, and on whose images it was tested."""
     inside = condition.partition.internal
     outside = nouns.outside(member.partition for member in findings.alike(condition))
     role = "external" if outside.sites else "internal"
@@ -471,7 +514,10 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 
 
 def _marks(findings: Findings, condition: Condition, units: str) -> str:
-    """Return what a mark and its bar are; one training says something about that model alone."""
+    """Explain the round marks and bars of the answer's picture: mean score and 95% interval.
+
+    With a single training, the text says that the mark is about this one model and not about the algorithm.
+    """
     name = inner(findings.headline)
     if len(condition.seeds) == 1:
         return (
@@ -489,7 +535,11 @@ def _marks(findings: Findings, condition: Condition, units: str) -> str:
 def how_to_read(
     findings: Findings, condition: Condition, nouns: Nouns, adapted: bool, control: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield each part of the first screen with its meaning; `adapted` and `control` say whether it has such marks."""
+    """Yield pairs of a part of the first screen and its explanation, for readers without statistics.
+
+    `adapted` and `control` say whether the picture has marks for test-time adaptation and for a control without a
+    network.
+    """
     yield (
         "Rows",
         f"One for each {nouns.place}, with the number of tested {nouns.units}. "

@@ -1,4 +1,4 @@
-"""The page of a run that was applied to new images: one HTML file that needs no network and no script."""
+"""The page of a trained run applied to new images: one HTML file that works offline and without JavaScript."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ from .html import (
 from .phrases import bounds, chosen_by, counted, first_line, heading, in_percent, level, verb
 
 MOST = 50
-"""Rows of a table on the page; predictions.csv has all."""
+"""The most rows of a table on the page; predictions.csv has all."""
 
 
 class NewImages:
-    """The predictions of a run for new images.
+    """A run's predictions for new images, summarised for their page. Subclasses handle classes and masks.
 
     Attributes
     ----------
-    table : a row for each image, as `Applied.table` has it
-    sites : names in their order; empty where they are not known
-    twice : how many rows name an image that an earlier row names
-    labelled : how many images have a label
-    unit : what intervals resample
-    changed : what depends on the other images of a site where an inference works in batches
-    edge : the most pixels along a side of an example
+    table : one row for each image, as in `Applied.table`
+    sites : site names in order of appearance; empty if they are not known
+    twice : number of rows whose image is already in an earlier row
+    labelled : number of images with a label
+    unit : what intervals resample, in the plural: patients or images
+    changed : what depends on other images of a site if inference works in batches, such as probabilities
+    edge : the largest side of an example image on the page, in pixels
     """
 
     labelled = 0
@@ -88,45 +88,46 @@ class NewImages:
         self.sites = list(self.table["site"].unique()) if "site" in self.table else []
 
     def at(self, site: str | None) -> pd.DataFrame:
-        """Return the rows of a site, or all rows."""
+        """Return the rows of one site; all rows for None."""
         return self.table if site is None else self.table[self.table["site"] == site]
 
     def first(self) -> str:
-        """Return the words `, the first N of M` for the caption of a table of sites; empty if it shows all sites."""
+        """Return `, the first N of M` to end the caption of a table of sites; '' if the table lists all sites."""
         return f", the first {MOST} of {len(self.sites)}" if len(self.sites) > MOST else ""
 
     def taken(self) -> str:
-        """Return how the images were taken together."""
+        """Return how images were grouped for inference: `of 3 sites`, or `taken as one site` if sites are not known."""
         return f"of {len(self.sites)} sites" if self.sites else "taken as one site"
 
     def shown(self, trained_at: list[str]) -> dict[str, Any]:
-        """Return what the page shows of these predictions; `trained_at` are the sites that took part in training.
+        """Return the parts of the page that depend on the kind of prediction, by name.
 
-        lead (text), tiles, tables, metrics (a table or None), figure, care (sentences), examples_note (text), and
-        sorts: heading and description of each sort of examples. Where images have labels, also one_class: all of these
-        are of one class.
+        `trained_at` lists the sites of these images that took part in training. The names are lead (text), tiles,
+        tables, metrics (a table or None), figure, care (sentences), examples_note (text), and sorts: heading and
+        alternative text for each kind of example image. For class predictions there is also one_class: whether all
+        labels are of one class.
         """
         raise NotImplementedError
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part in percent; a dash where there is nothing to divide."""
+    """Return `part` as a percentage of `whole`; a dash if `whole` is 0."""
     return f"{100 * part / whole:.1f}" if whole else DASH
 
 
 NAMED = 3
-"""Classes that the first sentence names."""
+"""The most classes that the first sentence names."""
 BINS = 20
-"""Bars of a histogram."""
+"""Number of bars in a histogram."""
 
 
 class NewClasses(NewImages):
-    """The predicted classes of a run for new images in numbers.
+    """A run's predicted classes for new images, summarised for their page.
 
     Attributes
     ----------
-    table : also has `confidence`, the probability of the predicted class, and `cluster`, a number for the patient or,
-        where that is unknown, the image
+    table : as in `NewImages`, with two more columns: `confidence`, the probability of the predicted class, and
+        `cluster`, a number for the patient or, where unknown, the image
     """
 
     changed = "probabilities"
@@ -146,11 +147,17 @@ class NewClasses(NewImages):
         self.metrics: list[Metric] = [registry.build("metric", m) for m in CLASSIFICATION.metrics]
 
     def counts(self, column: str = "predicted", site: str | None = None) -> np.ndarray:
-        """Return the number of images of each class (classes,), as predicted or as labelled."""
+        """Return the number of images of each class, shape (classes,), int.
+
+        `column` is "predicted" or "label", and `site` restricts the count to one site.
+        """
         return np.bincount(self.at(site)[column].dropna().to_numpy(dtype=int), minlength=len(self.classes))
 
     def scores(self, site: str | None = None) -> list[Value]:
-        """Return each metric on the labelled images with its interval; empty values where no image has a label."""
+        """Return each metric with its interval on the labelled images of a site, or of all sites for None.
+
+        The values are empty if no image has a label.
+        """
         rows = self.at(site).dropna(subset="label")
         if rows.empty:
             return [Value()] * len(self.metrics)
@@ -165,7 +172,7 @@ class NewClasses(NewImages):
         return values
 
     def shown(self, trained_at: list[str]) -> dict[str, Any]:
-        """Return what the template shows of predicted classes; see `NewImages`."""
+        """Return the page's parts about predicted classes; see `NewImages.shown`."""
         scores = self.scores() if self.labelled else []
         quoted = [f"“{name}”" for name in self.classes]
         return {
@@ -191,7 +198,7 @@ class NewClasses(NewImages):
 
 
 def _lead(new: NewClasses, scores: list[Value], trained_at: list[str]) -> str:
-    """Return the first sentences: the predicted classes, and the headline metric where labels are known."""
+    """Return the introduction: how often each class is predicted and, for labelled images, the first metric."""
     total = len(new.table)
     counts = new.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
@@ -235,7 +242,7 @@ def _tiles(new: NewClasses, scores: list[Value]) -> Iterator[Tile]:
 
 
 def _classes(new: NewClasses) -> Table:
-    """Return the number of images of each predicted class, and of each label where there are any."""
+    """Return a table with the number of images predicted as each class and, if there are labels, labelled as it."""
     counts = new.counts()
     confidence = new.table.groupby(new.table["predicted"].astype(int))["confidence"].mean()
     columns = {
@@ -251,7 +258,7 @@ def _classes(new: NewClasses) -> Table:
 
 
 def _sites(new: NewClasses) -> Table:
-    """Return the predicted classes at each site."""
+    """Return a table with the share of each predicted class at each site."""
     rows = []
     for site in new.sites[:MOST]:
         table = new.at(site)
@@ -262,7 +269,7 @@ def _sites(new: NewClasses) -> Table:
 
 
 def _metrics(new: NewClasses, scores: list[Value]) -> PageTable:
-    """Return all metrics on the labelled images, together and at each site."""
+    """Return a table of all metrics on the labelled images, overall and for each site."""
     by_site = {"All images": scores}
     if len(new.sites) > 1:
         by_site |= {str(site): new.scores(site) for site in new.sites[:MOST]}
@@ -276,7 +283,7 @@ def _metrics(new: NewClasses, scores: list[Value]) -> PageTable:
 
 
 def _figure(new: NewClasses) -> str:
-    """Return a figure of the predicted classes and of the confidence in them."""
+    """Return a figure, as SVG, of the counts of predicted classes and a histogram of confidence."""
     counts = new.counts()
     least = 1 / len(new.classes)
     order = np.argsort(-counts, kind="stable")[:MOST]
@@ -294,11 +301,11 @@ def _figure(new: NewClasses) -> str:
 
 
 class NewMasks(NewImages):
-    """The predicted masks of a run for new images.
+    """A run's predicted segmentation masks for new images, summarised for their page.
 
     Attributes
     ----------
-    structures : the name of each structure with the column of its share of an image
+    structures : maps each structure to the table's column with its share of the image area
     """
 
     changed = "outlines"
@@ -311,7 +318,7 @@ class NewMasks(NewImages):
         self.is_cut = applied.scaled > 0 and not applied.run.data.dataset.padded
 
     def shown(self, trained_at: list[str]) -> dict[str, Any]:
-        """Return what the template shows of predicted masks; see `NewImages`."""
+        """Return the page's parts about predicted masks; see `NewImages.shown`."""
         names = listed(list(self.structures))
         pairs = zip(self.structures, itertools.cycle(LINES), strict=False)
         colours = listed([f"{name} {colour}" for name, colour in pairs])
@@ -342,7 +349,10 @@ class NewMasks(NewImages):
         }
 
     def _found(self, name: str, site: str | None = None) -> Any:
-        """Return the shares of a structure (k,), in percent, in the images in which it is predicted."""
+        """Return the area of a structure in percent of the image, for the images in which it is predicted.
+
+        The result has shape (k,), one value for each such image of `site`, or of all sites for None.
+        """
         shares = self.at(site)[self.structures[name]]
         return 100 * shares[shares > 0]
 
@@ -370,7 +380,7 @@ class NewMasks(NewImages):
         yield Tile("No structure", f"{share(empty, total)} %", f"{empty:,} images")
 
     def _areas(self) -> Table:
-        """Return in how many images each structure is predicted, and how large it is there."""
+        """Return a table that says in how many images each structure is predicted, and how large it is there."""
         rows = []
         for name in self.structures:
             found = self._found(name)
@@ -380,7 +390,7 @@ class NewMasks(NewImages):
         return Table("Predicted structures; areas are shares of such an image", header, tuple(rows))
 
     def _by_site(self) -> Table:
-        """Return the same at each site, for the share of images and the median area."""
+        """Return a table with, for each site, the share of images that show a structure and its median area."""
         rows = []
         for site in self.sites[:MOST]:
             total = len(self.at(site))
@@ -394,7 +404,7 @@ class NewMasks(NewImages):
         return Table(f"Predicted structures at each site{self.first()}", tuple(rows[0]), body)
 
     def _figure(self) -> str:
-        """Return a figure of the areas of each structure."""
+        """Return a figure, as SVG, with a histogram of the predicted areas of each structure."""
 
         def paint(figure: Any) -> None:
             grid = figure.subplots(1, len(self.structures), squeeze=False)[0]
@@ -408,14 +418,14 @@ class NewMasks(NewImages):
 
 
 def write(applied: Applied) -> Path:
-    """Write page.html beside predictions.csv."""
+    """Write page.html beside predictions.csv and return its path."""
     out = applied.out / "page.html"
     write_text(out, render("applied.html.j2", context(applied)))
     return out
 
 
 def context(applied: Applied) -> dict[str, Any]:
-    """Return what the template of the page shows around its sections, and the sections."""
+    """Return the variables of the template applied.html.j2, among them the page's sections."""
     run = applied.run
     outcome = NewMasks(applied) if run.data.task.has_masks else NewClasses(applied)
     trained_at = [site for site in outcome.sites if site in run.partition.internal]
@@ -442,7 +452,7 @@ def context(applied: Applied) -> dict[str, Any]:
 
 
 def _predictions(applied: Applied, outcome: NewImages, shown: dict[str, Any], trained_at: list[str]) -> Section:
-    """Return the answer: how far the model can be trusted here, what it predicts, and what to beware of."""
+    """Return the section with the predictions: how far to trust the model here, what it predicts, and warnings."""
     images = images_of_study(applied.run, applied.folder)
     alike, looks = likeness(applied, images)
     care = [*shown["care"], *_care(applied, outcome, shown.get("one_class", False), trained_at)]
@@ -460,7 +470,10 @@ def _predictions(applied: Applied, outcome: NewImages, shown: dict[str, Any], tr
 
 
 def _care(applied: Applied, outcome: NewImages, one_class: bool, trained_at: list[str]) -> Iterator[str]:
-    """Yield what a reader must beware of in these images and this inference."""
+    """Yield warnings about these images and this inference method, such as resized images or too small batches.
+
+    `one_class` says that all labels are of one class, and `trained_at` lists sites that took part in training.
+    """
     if applied.scaled:
         fitted = "their shorter side was scaled, and the centre cut out"
         if applied.run.data.dataset.padded:
@@ -497,7 +510,7 @@ def _care(applied: Applied, outcome: NewImages, one_class: bool, trained_at: lis
 
 
 def _metrics_section(table: PageTable | None) -> Section | None:
-    """Return the metrics on labelled images; None without any."""
+    """Return the section with metrics on labelled images; None if there is no table of them."""
     if table is None:
         return None
     unit = "patients" if "patients" in table.caption else "images"
@@ -506,7 +519,7 @@ def _metrics_section(table: PageTable | None) -> Section | None:
 
 
 def _examples(applied: Applied, outcome: NewImages, shown: dict[str, Any]) -> Section | None:
-    """Return images of each sort; None where the page is to hold none."""
+    """Return the section with example images of each kind, such as predicted class; None if examples are disabled."""
     blocks: list[Block] = [
         Markup("{} The page holds these images: to pass it on without them, use <code>--no-examples</code>.").format(
             shown["examples_note"]
@@ -521,7 +534,7 @@ def _examples(applied: Applied, outcome: NewImages, shown: dict[str, Any]) -> Se
 
 
 def _how(applied: Applied) -> Section:
-    """Return the network, the inference with its settings, and the transforms."""
+    """Return the section on how predictions were made: network, inference method with settings, and transforms."""
     inference = applied.inference
     network = "the global one"
     if inference.client:
@@ -543,7 +556,7 @@ def _how(applied: Applied) -> Section:
 
 
 def _model(applied: Applied) -> Section:
-    """Return the data of the training, and the run."""
+    """Return the section on the model: its training data, algorithm, sites, rounds and software."""
     run, manifest = applied.run, applied.manifest
     data = {"Training data": "title"} | {key.capitalize(): key for key in ("version", "source", "licence", "citation")}
     texts = {title: getattr(run.data.card, key) for title, key in data.items()}
@@ -563,18 +576,19 @@ def _model(applied: Applied) -> Section:
 
 
 RANGE = (1, 50, 99)
-"""Percentiles of training images: 2 % of them lie outside of the first and the last."""
+"""Percentiles of training images to compare with: 2 % of training images lie below the first or above the last."""
 MANY = 0.1
-"""Images are unlike those of training where so large a share lies outside of that range."""
+"""New images look unlike training images if more than this share lies outside the training range."""
 COMPARED = 2000
-"""The most training images that new ones are compared with."""
+"""The most training images that new images are compared with."""
 
 
 def at_home(applied: Applied, images: RunImages | None) -> Light:
-    """Return how the model did at the sites that trained it, on the images that its study tested there.
+    """Return a status light on how well the model did in its study, on test images of the sites that trained it.
 
-    It is a problem where its balanced accuracy is not surely above that of a guess. For masks, and without predictions
-    of its study, only the validation of its training is known. `images` are those of its study, where they are at hand.
+    The status is problem if the balanced accuracy is not certainly above that of guessing, and unknown if the study's
+    predictions are missing or are masks; the text then quotes the validation value. `images` are the study's images, if
+    they are available, and give the patients to resample.
     """
     name = "At home, in its study"
     tested = _tested(applied, images, "internal", BASELINE)
@@ -589,11 +603,11 @@ def at_home(applied: Applied, images: RunImages | None) -> Light:
 
 
 def outside(applied: Applied, images: RunImages | None) -> Light | None:
-    """Return how the model did at the sites of its study that took no part in the training.
+    """Return a status light on how well the model did in its study, at sites that took no part in the training.
 
-    It did so with the inference that is applied here, where its study has predicted with it; else with the statistics
-    of its training. It is suspect where it surely did worse than at home. None for masks, and where no images of such
-    sites were tested.
+    It is about the inference method that is applied here if the study used it, else about training statistics. The
+    status is suspect if the balanced accuracy is certainly below that at training sites. Return None for masks, and if
+    the study tested no such site.
     """
     asked = inference_id(applied.inference)
     how = "" if asked == BASELINE else f" with {applied.inference.display_name}"
@@ -614,7 +628,10 @@ def outside(applied: Applied, images: RunImages | None) -> Light | None:
 
 
 def _light(name: str, balanced: tuple[NewClasses, Metric, Value], where: str, how: str = "") -> Light:
-    """Return what `_balanced` found as a light: a problem where it is not surely above the accuracy of a guess."""
+    """Return a status light about a balanced accuracy: problem unless it is certainly above that of guessing.
+
+    `name` is the light's name, `balanced` a result of `_balanced`, `where` and `how` end its sentences.
+    """
     new, metric, value = balanced
     said = f"{metric.title.lower()} {level(value.mean, metric)}{how} on {len(new.table):,} test images"
     if math.isnan(value.low):
@@ -627,14 +644,20 @@ def _light(name: str, balanced: tuple[NewClasses, Metric, Value], where: str, ho
 
 
 def _balanced(applied: Applied, tested: pd.DataFrame) -> tuple[NewClasses, Metric, Value]:
-    """Return tested images as the page sees new ones, the metric balanced accuracy, and its value on them."""
+    """Return the balanced accuracy of a run's predictions in its study, with its metric and the predictions.
+
+    `tested` are the predictions, in the columns of `Applied.table`.
+    """
     new = NewClasses(replace(applied, table=tested))
     scores = zip(new.metrics, new.scores(), strict=True)
     return new, *next((metric, value) for metric, value in scores if metric.name == "balanced_accuracy")
 
 
 def _tested(applied: Applied, images: RunImages | None, role: str, inference: str) -> pd.DataFrame | None:
-    """Return the predictions of test images at sites of a role, as `Applied.table` has them; None without any."""
+    """Return a run's predictions of test images in its own study, in the columns of `Applied.table`; None if missing.
+
+    `role` is internal or external, and `inference` the id of an inference method.
+    """
     if not applied.run.data.task.has_probabilities:
         return None
     table = _predicted(RunFiles(applied.folder), inference)
@@ -651,7 +674,10 @@ def _tested(applied: Applied, images: RunImages | None, role: str, inference: st
 
 
 def _predicted(files: RunFiles, inference: str) -> pd.DataFrame | None:
-    """Return the predictions of a run with an inference, by its id; None where no readable file has them."""
+    """Return the table of a run's predictions with one inference method; None if no readable file has it.
+
+    `inference` is the id of the method.
+    """
     for file in files.every_prediction:
         with contextlib.suppress(UserError):
             table = read_table(file)
@@ -665,10 +691,10 @@ def _predicted(files: RunFiles, inference: str) -> pd.DataFrame | None:
 
 
 def likeness(applied: Applied, images: RunImages | None) -> tuple[Light, PageTable | None]:
-    """Return whether the new images look like those of training, and the table of their brightness, contrast, colour.
+    """Compare the brightness, contrast and colour of new images with training images: a status light and a table.
 
-    They are suspect where more than MANY of them lie outside of the range of training images. The table is None where
-    no training images are at hand.
+    The status is suspect if more than MANY of the new images lie outside the range of training images in one of them.
+    The table is None if no training images are available.
     """
     name = "Images like those of training"
     trained = _trained_looks(images) if images is not None else None
@@ -692,7 +718,7 @@ def likeness(applied: Applied, images: RunImages | None) -> tuple[Light, PageTab
 
 
 def _trained_looks(images: RunImages) -> np.ndarray | None:
-    """Return the looks (n, 3) of at most COMPARED training images; None without any."""
+    """Return brightness, contrast and colour, shape (n, 3), of at most COMPARED training images; None without any."""
     rows = images.prepared.rows(images.partition[images.partition["split"] == "train"])
     drawn = np.sort(stream("looks", images.run.id).permutation(rows)[:COMPARED])
     pixels = np.asarray(images.prepared.images[drawn])

@@ -1,4 +1,8 @@
-"""What means hide: the worst result, groups, missed structures, another hospital, and collapsed predictions."""
+"""Results that a mean over sites hides.
+
+These are the worst external site, subgroups, missed structures, a prediction for a new hospital, and collapsed
+predictions of test-time adaptation.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,15 @@ from .html import Block, Fold, Light, Section, plain
 from .phrases import HOSPITALS, Nouns, bounds, counted, heading, in_samples, interval, level, metric_named, resampled
 
 MOST_SITES = 5
-"""Sites of one class that are named, the worst first."""
+"""The most sites with samples of one class that are named, the worst first."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The value of a metric at an external site, beside its mean over internal sites; `at` names its threshold."""
+    """A metric at one external site beside its mean over internal sites.
+
+    `home` is that mean (NaN if unknown), and `at` a phrase for the decision threshold, if the metric needs one.
+    """
 
     metric: Metric
     site: str
@@ -42,17 +49,17 @@ class Result:
 
     @property
     def lost(self) -> float:
-        """How much worse the value is than at home; than a perfect score where home is not known."""
+        """How much worse the external value is than the internal mean or, if that is unknown, than a perfect score."""
         # without internal tests, a perfect score stands for the level at home
         home = float(self.metric.higher_is_better) if math.isnan(self.home) else self.home
         return home - self.value.mean if self.metric.higher_is_better else self.value.mean - home
 
 
 def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
-    """Return a sentence for each site of one class, and one about the worst external result.
+    """Return sentences about sites with samples of one class only, and about the worst result at an external site.
 
-    They are about the condition that leads or, where it has no external results, the first that has, with the inference
-    whose levels are reported.
+    They are about the page's leading condition (algorithm x batch norm policy x settings) or, if it has no external
+    results, the first that has some. `unit` names the resampled units, such as patients.
     """
     findings = results.findings
     points = results.operating_points
@@ -70,7 +77,8 @@ def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
 def _external(findings: Findings, condition: Condition, points: Points) -> Iterator[Result]:
     """Yield every metric in percent at every external site where it is defined.
 
-    Sensitivity and specificity are those of the operating point, with the positive class of the study.
+    Sensitivity and specificity are taken at the study's decision threshold, with its positive class. `points` maps
+    condition, inference method, role and site to rates at the threshold.
     """
     metrics = {name: (metric, "") for name, metric in findings.metrics.items() if metric.percent}
     if points:
@@ -93,7 +101,7 @@ def _external(findings: Findings, condition: Condition, points: Points) -> Itera
 
 
 def _single_class(study: Study, findings: Findings, condition: Condition, points: Points, unit: str) -> Iterator[str]:
-    """Yield a sentence for each site whose samples are of one class, the worst first."""
+    """Yield a sentence on sensitivity or specificity at each site with samples of one class, the worst first."""
     single = []
     for member in findings.alike(condition):
         for role, site in member.sites():
@@ -112,9 +120,9 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
 
 
 def _worst(compared: list[Result], unit: str, title: str) -> str:
-    """Return a sentence about the result that is furthest below its level at home, and how it was picked.
+    """Return a sentence about the external result furthest below its mean over internal sites, and how it was picked.
 
-    `title` is that of its condition; empty where there is only one.
+    `title` names the condition (algorithm x batch norm policy x settings); '' if the study has only one.
     """
     worst = max(compared, key=lambda result: result.lost)
     metric = worst.metric
@@ -139,7 +147,7 @@ def _chosen(study: Study) -> str:
 
 
 NOT_STATED = "not stated"
-"""The name of the group of images without a value in the column."""
+"""The name of the subgroup of images whose column has no value."""
 MEANING = (
     "Exploratory. The test {samples} of all sites of a role are taken together and divided by a column of their "
     "table, so that groups may also differ because their sites do. Each interval is about one group alone. Of many "
@@ -148,7 +156,10 @@ MEANING = (
 
 
 def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
-    """Return the table of a subgroup of the study, with the reported inference and the one compared with it."""
+    """Return a table of scores by subgroup: the values of a column of the image table, such as sex.
+
+    It shows each condition's reported inference method and the one compared with it.
+    """
     findings, metric = results.findings, results.findings.headline
     wanted = set[str | None]()
     for one in findings.conditions:
@@ -191,18 +202,18 @@ def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) 
 
 
 MOST = 5
-"""Conditions and inferences that are named for each kind of count, those with the largest share first."""
+"""The most pairs of condition and inference method named for each kind of error, the largest share first."""
 
 
 @dataclass(frozen=True)
 class Overlooked:
-    """What a metric of the task counts, over the trainings of a condition under one inference.
+    """How often a model misses or invents structures, with one condition and inference method, over all trainings.
 
     Attributes
     ----------
     condition, inference : their names on the page
-    noun, happens : of what is counted, and what happens to it
-    sites : of each site, how often it happens, and among how many
+    noun, happens : what is counted, and what happens to it, such as "structures" and "are missed"
+    sites : maps each site to the number of errors and the number of cases
     """
 
     condition: str
@@ -213,17 +224,17 @@ class Overlooked:
 
     @property
     def times(self) -> int:
-        """How often it happens at all sites."""
+        """The number of errors at all sites together."""
         return sum(times for times, _ in self.sites.values())
 
     @property
     def among(self) -> int:
-        """How many there are at all sites, of which some are missed or are false alarms."""
+        """The number of cases at all sites together, with and without error."""
         return sum(among for _, among in self.sites.values())
 
     @property
     def text(self) -> str:
-        """The counts of all sites where it happens: `3 of 9 structures are missed at north and 2 of 9 at south`."""
+        """The counts of all sites with errors: `3 of 9 structures are missed at north and 2 of 9 at south`."""
         first, *others = [(site, *pair) for site, pair in self.sites.items() if pair[0]]
         site, times, among = first
         start = f"{times:,} of {among:,} {self.noun} {self.happens} at {site}"
@@ -231,7 +242,7 @@ class Overlooked:
 
 
 def overlooked_counts(results: StudyResults) -> list[Overlooked]:
-    """Return the counts that the task of a study wants said, for each condition and inference."""
+    """Count errors that the task names, such as missed structures, for each condition and inference method."""
     findings = results.findings
     return [
         Overlooked(findings.full(condition), findings.name(key), noun, happens, _by_site(results, condition, key, name))
@@ -242,9 +253,9 @@ def overlooked_counts(results: StudyResults) -> list[Overlooked]:
 
 
 def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
-    """Return the light of the first screen: the largest share; None for a task that counts nothing.
+    """Return a status light with the largest share of missed or invented structures; None if not counted.
 
-    It says what was counted nowhere, such as false alarms where every patient has the structure.
+    If none is missed or invented, the text says among how many cases, and which kinds of case the test data lack.
     """
     if not counted:
         return None
@@ -263,7 +274,10 @@ def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
 
 
 def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[str]:
-    """Yield a sentence for each condition and inference with the largest shares, or one that it never happens."""
+    """Yield sentences on missed or invented structures: the condition and inference pairs with the largest shares.
+
+    If an error never happens, a sentence says so. `unit` names the resampled units, such as patients.
+    """
     for happens in dict.fromkeys(count.happens for count in counted):
         alike = [count for count in counted if count.happens == happens]
         worst = _worst_missed(alike)
@@ -277,13 +291,17 @@ def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[s
 
 
 def _worst_missed(counted: Sequence[Overlooked]) -> list[Overlooked]:
-    """Return the counts above 0, the largest share first."""
+    """Return the entries with at least one error, the largest share of errors first."""
     above = [count for count in counted if count.times]
     return sorted(above, key=lambda count: count.times / count.among, reverse=True)
 
 
 def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -> dict[str, tuple[int, int]]:
-    """Return of each site how often a metric is 1, and how often it is defined, over all trainings."""
+    """Map each site to the sum of a 0/1 metric over samples and the number of samples where it is defined.
+
+    Both are added up over all trainings of the condition; `key` is the id of an inference method, and `name` the
+    metric. Raises TypeError if the metric has no value for single samples.
+    """
     sites: dict[str, tuple[int, int]] = {}
     for _, parts in results.predictions.by_site(condition.runs.values(), key):
         for part in parts:
@@ -296,16 +314,19 @@ def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -
 
 
 PREDICTED = 5
-"""With fewer external sites, an interval for a new one stands in the details."""
+"""With fewer external sites, the prediction interval for a new site is shown only in a collapsible block, or not at
+all."""
 PLAIN = 10
-"""From so many external sites on, the interval stands without a caveat about their number."""
+"""From this number of external sites on, the prediction interval is shown without a warning about their number."""
 INTERVAL = "95% prediction interval"
 
 
 def new_hospital_section(findings: Findings, nouns: Nouns = HOSPITALS) -> Section | None:
-    """Return what the external sites say about a new one; None for a study without scores at any that counts.
+    """Return the section on what to expect at a new hospital, as predicted from the external sites.
 
-    Of a hospital that trained no scanner counts, and no collection of several hospitals: neither is a new hospital.
+    External sites count if they are of the kind to predict, and if their hospital did not train: a second scanner of a
+    training hospital does not, nor does a collection of several hospitals. Return None if no site that counts has a
+    score.
     """
     values = {entry: _at_sites(findings, entry, nouns) for entry in comparisons.entries(findings.names)}
     values = {entry: at_sites for entry, at_sites in values.items() if at_sites}
@@ -329,7 +350,7 @@ def new_hospital_section(findings: Findings, nouns: Nouns = HOSPITALS) -> Sectio
 
 
 def _at_sites(findings: Findings, entry: Entry, nouns: Nouns) -> dict[str, Value]:
-    """Return the headline metric at each external site that counts, where it is known."""
+    """Map external sites to their headline metric, for sites that count as examples of a new hospital."""
     # the next site could be one like this: of that kind, and of a hospital that did not train
     values = {
         site: findings.value(member, "external", site, entry.inference)
@@ -340,7 +361,10 @@ def _at_sites(findings: Findings, entry: Entry, nouns: Nouns) -> dict[str, Value
 
 
 def _left_out(findings: Findings, values: dict[str, Value], nouns: Nouns) -> Iterator[str]:
-    """Yield which external sites do not count, and why."""
+    """Yield a sentence that names the external sites that do not count as examples of a new hospital, and why.
+
+    `values` maps the sites that count to their scores.
+    """
     outside = nouns.outside(condition.partition for condition in findings.conditions)
     others = [site for site in outside.apart if site not in values and nouns.kind(site) != nouns.other]
     reasons = [f"{site} ({nouns.kind(site)})" for site in others]
@@ -351,7 +375,10 @@ def _left_out(findings: Findings, values: dict[str, Value], nouns: Nouns) -> Ite
 
 
 def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> list[str]:
-    """Return what so many sites can say about the next one."""
+    """Return what the external sites say about a new one: nothing for one site, a probability for three or more.
+
+    `values` maps the sites to their scores.
+    """
     metric = findings.headline
     count = len(values)
     other = nouns.other
@@ -374,7 +401,7 @@ def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> li
 
 
 def _of_prediction(findings: Findings, sites: int, nouns: Nouns) -> list[str]:
-    """Return what a reader must not forget of a prediction."""
+    """Return the assumptions and limits of a prediction for a new site from the number of tested `sites`."""
     lines = []
     if sites > 2:
         lines.append(f"This holds for a {nouns.other} that is drawn like the tested ones.")
@@ -388,7 +415,10 @@ def _of_prediction(findings: Findings, sites: int, nouns: Nouns) -> list[str]:
 
 
 def _range_table(findings: Findings, values: dict[Entry, dict[str, Value]], nouns: Nouns, interval: bool) -> Table:
-    """Return the range over external sites of each condition, with the prediction interval if `interval` is set."""
+    """Return a table with the lowest and highest external score of each condition.
+
+    If `interval` is set, it has a prediction interval for a new site. `values` maps conditions to the scores of sites.
+    """
     metric = findings.headline
     rows = []
     header = ["Condition", "External sites", "Lowest", "Highest"]
@@ -421,17 +451,19 @@ def _predicted(findings: Findings, values: dict[str, Value]) -> str:
 
 
 Groups = dict[tuple[str, str, str, str], pd.DataFrame]
-"""The rows of collapse.csv, one a training, by the ids of condition and inference, role and site."""
+"""Maps condition id, inference id, role and site to rows of collapse.csv, one row for each training."""
 NUMBERS = ("spread", "spread_source", "top_share", "entropy", "agreement")
 NO = "no"
 UNKNOWN = "not known"
-"""Answers to whether predictions collapsed. All others are marked on the page."""
+"""Text of the table if it is not known whether predictions collapsed. All answers but NO and UNKNOWN are highlighted.
+"""
 
 
 def collapse_section(results: StudyResults) -> Section | None:
-    """Return the collapse_section of the page; None for a study without a method that adapts by gradients.
+    """Return the section on test-time adaptation: whether predictions collapsed into one class.
 
-    Methods that only replace the statistics of batch norm are in collapse.csv, and not on the page.
+    It covers methods that adapt by gradient steps, and is None without any. Methods that only replace batch norm
+    statistics are in collapse.csv alone.
     """
     findings = results.findings
     rows = results.table("collapse")
@@ -450,7 +482,7 @@ def collapse_section(results: StudyResults) -> Section | None:
 
 
 def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
-    """Yield role, site, the name of an inference, and its trainings, of a condition, in the order of the study."""
+    """Yield role, site, name of an inference method and its rows of collapse.csv, for one condition."""
     for role, site in condition.sites():
         for key in condition.inferences:
             trainings = groups.get((condition.id, key, role, site))
@@ -459,7 +491,7 @@ def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterato
 
 
 def _collapse_table(findings: Findings, condition: Condition, groups: Groups) -> Table:
-    """Return the table of one condition: a row for each site and inference."""
+    """Return a table of one condition's adapted predictions: a row for each site and inference method."""
     sample = findings.plan.study.dataset.sample_noun
     rows = tuple(
         (site, role, name, *(_percent(of[column]) for column in NUMBERS), in_samples(_work(of), sample), _answer(of))
@@ -482,7 +514,7 @@ def _percent(values: pd.Series) -> str:
 
 
 def _work(trainings: pd.DataFrame) -> str:
-    """Return what an inference counted at a site, all trainings together; a dash where it counts nothing."""
+    """Return an inference method's counts at a site, such as gradient steps, over all trainings; a dash if none."""
     # with min_count, the sum of a column without any number is missing instead of 0
     total = trainings[["seen", "kept", "augmented", "steps", "resets"]].sum(min_count=1)
     total = total.dropna()
@@ -495,7 +527,7 @@ def _work(trainings: pd.DataFrame) -> str:
 
 
 def _answer(trainings: pd.DataFrame) -> str:
-    """Return whether predictions collapsed, or in how many trainings."""
+    """Return whether predictions collapsed into one class: no, yes, `2 of 3 trainings`, or not known."""
     collapsed = trainings["collapsed"].dropna()
     if collapsed.empty:
         return UNKNOWN
@@ -507,7 +539,7 @@ def _answer(trainings: pd.DataFrame) -> str:
 
 
 def _collapsed(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterator[str]:
-    """Yield where predictions collapsed, and by which rule that is said."""
+    """Yield sentences that say at which sites predictions collapsed into one class, and how that is defined."""
     share = {2: SHARE_OF_TWO}.get(len(findings.plan.study.dataset.classes), SHARE)
     if rows["collapsed"].isna().all():
         yield "Whether predictions collapsed is not known: it is seen beside the inference source, which is not there."
@@ -531,7 +563,10 @@ def _collapsed(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterat
 
 
 def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[str]:
-    """Yield a warning for each setting that switches a method off, and the methods that took no step at a site."""
+    """Yield warnings: settings that switch an adaptation method off, and sites where a method took no step.
+
+    `adapting` are the ids of inference methods that adapt by gradient steps.
+    """
     for key in adapting:
         if hint := findings.plan.inferences[key].hint(len(findings.plan.study.dataset.classes)):
             yield f"Warning about {findings.name(key)}: {hint}."
@@ -550,7 +585,7 @@ def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[st
 
 
 def _traffic(findings: Findings, rows: pd.DataFrame) -> Iterator[str]:
-    """Yield what internal sites send for an inference after the training."""
+    """Yield a sentence on the numbers that internal sites send for an inference method after training."""
     for key, asked in rows.groupby("inference_id")["asked"].max().dropna().items():
         if asked:
             yield (

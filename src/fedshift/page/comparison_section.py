@@ -1,4 +1,4 @@
-"""The comparison of conditions in sentences and tables."""
+"""The comparison of a study's conditions (algorithm x batch norm policy x settings) as sentences and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .html import Block, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
 NAMED = 4
-"""Conditions that a sentence names. The table has all."""
+"""The most conditions that a sentence names; the table has all."""
 _CONCLUSIONS = {
     Outcome.ALIKE: "not distinguishable from the best",
     Outcome.TOO_SMALL: "too small a difference to matter",
@@ -28,7 +28,10 @@ BEST = "best"
 
 
 def blocks(findings: Findings, unit: str = "patients") -> list[Block]:
-    """Return the tables of comparisons; none where no two conditions are tested at the same sites."""
+    """Return the tables that compare conditions; empty if no two are tested at the same sites.
+
+    A condition is an algorithm with batch norm policy and settings; `unit` names the resampled units, such as patients.
+    """
     conditions = table(findings, unit)
     sites = by_site(findings, unit)
     if not conditions.rows:
@@ -38,10 +41,10 @@ def blocks(findings: Findings, unit: str = "patients") -> list[Block]:
 
 
 def sentences(findings: Findings, unit: str = "patients") -> str:
-    """Return what is concluded about the conditions; empty for a study that compares none.
+    """Return sentences that compare conditions (algorithm x batch norm policy x settings); '' if a study has one only.
 
-    The primary comparison that a study declares comes first, then the best condition of each group with what the others
-    differ from it by.
+    The declared primary comparison comes first, then the best condition of each group that is tested at the same sites,
+    with the differences of the others from it. `unit` names the resampled units, such as patients.
     """
     primary = [f"Primary comparison: {pair(findings, contrast, unit)}" for contrast in conclusions.declared(findings)]
     if primary and len(findings.conditions) == 2:
@@ -50,7 +53,7 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
 
 
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:
-    """Return which condition is the best, and which of the others are worse, alike, or cannot be told."""
+    """Return sentences that name the best condition of a group, and which others are worse, alike or undecided."""
     if len(standing.others) == 1:
         return pair(findings, standing.others[0], unit)
     shown = level(standing.level.mean, findings.headline)
@@ -72,7 +75,7 @@ def _standing(findings: Findings, standing: Standing, unit: str) -> str:
 
 
 def _listed(findings: Findings, members: list[Contrast]) -> str:
-    """Return titles, with the difference and the p of those that differ; a count of those after the first NAMED."""
+    """Return the names of at most NAMED conditions, with difference and p-value, and the number of others."""
     names = []
     for contrast in members[:NAMED]:
         name = findings.title(contrast.second.condition)
@@ -85,7 +88,7 @@ def _listed(findings: Findings, members: list[Contrast]) -> str:
 
 
 def _p(contrast: Contrast) -> str:
-    """Return the p adjusted for its family; empty where there is none."""
+    """Return the p-value adjusted by Holm's method, as `, Holm p 0.012`; '' if there is none."""
     if math.isnan(contrast.value.p_holm):
         return ""
     kind = "" if contrast.value.tested else "exploratory, "
@@ -93,7 +96,7 @@ def _p(contrast: Contrast) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p with three decimals, or that it is below 0.001; a dash where there is none."""
+    """Return a p-value with three decimals, or `< 0.001`; a dash for NaN."""
     if math.isnan(p):
         return DASH
     if p < 0.001:
@@ -139,9 +142,11 @@ def _sites(count: int, role: str) -> str:
 
 
 def table(findings: Findings, unit: str = "patients") -> Table:
-    """Return the conditions beside the best of their group: declared pairs first, then from the best to the worst.
+    """Return a table that compares each condition with the best of its group.
 
-    It has no rows where no two conditions are tested at the same sites.
+    A condition is an algorithm with batch norm policy and settings. Declared comparisons come first, then the
+    conditions tested at the same sites from the best to the worst. The table has no rows if no two conditions are
+    tested at the same sites. `unit` names the resampled units, such as patients.
     """
     standings = conclusions.standings(findings)
     primary = conclusions.declared(findings)
@@ -170,7 +175,7 @@ def table(findings: Findings, unit: str = "patients") -> Table:
 
 
 def _difference(findings: Findings, contrast: Contrast) -> tuple[str, str, str, str]:
-    """Return, as text, a difference, its interval, its p-value, and the p-value adjusted for all comparisons."""
+    """Return as text a difference, its 95% interval, its p-value, and the p-value adjusted for all comparisons."""
     value = contrast.value
     metric = findings.headline
     # a bare p, without one that is adjusted, would invite conclusions
@@ -188,7 +193,7 @@ def _conclusion(contrast: Contrast) -> str:
 
 
 def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
-    """Return what the table holds, how large the family is, and what sign flips can reach."""
+    """Return the table's caption: metric, number of pairs, and the smallest p-values that sign flips can give."""
     role = comparisons.role(findings.conditions)
     metric = findings.headline
     caption = f"{heading(metric)}, mean over {role} sites"
@@ -216,7 +221,7 @@ def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
 
 
 def by_site(findings: Findings, unit: str = "patients") -> Table:
-    """Return the differences from the best at each site, without p: they are exploratory."""
+    """Return a table of each condition's difference from the best at single sites; exploratory, so without p-values."""
     rows = []
     metric = findings.headline
     standings = conclusions.standings(findings)

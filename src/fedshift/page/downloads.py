@@ -1,4 +1,4 @@
-"""What a reader takes along: tables as files, how to cite the page, and the reporting checklists.
+"""Files to download from a study's page, its citation, and the reporting checklists.
 
 CLAIM 2024: Tejani et al. 2024, Radiology: Artificial Intelligence 6(4):e240300, 44 items.
 TRIPOD+AI: Collins et al. 2024, BMJ 385:e078378, 27 items in 52 parts.
@@ -22,7 +22,7 @@ from .html import TEMPLATES, Download
 from .phrases import verb
 
 EMBED = 100_000
-"""Files of more bytes are not embedded for download, only named."""
+"""The largest file, in bytes, that is embedded in the page; of a larger one the page states the path."""
 TYPES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
 FILES = {
     "Overview table": "tables/overview",
@@ -31,12 +31,12 @@ FILES = {
     "Beside the published values": "tables/comparison",
     **{table.title: table.name for table in (*SUMMARISED, DIVERGENCE, SCORES) if table.title},
 }
-"""The files of a study that a reader may want, without their endings, by their titles."""
+"""Tables of a study that can be downloaded from its page: title to path in the study's folder, without extension."""
 SYNTHETIC = "Synthetic: not a result. The images are invented."
 
 
 def downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]]:
-    """Yield title, links, and place of each file with any content. Files that are too large have a place only."""
+    """Yield title, download links and path of each table with any rows; no links to files above EMBED bytes."""
     for title, stem in FILES.items():
         first = results.files.folder / f"{stem}.csv"
         if not first.is_file() or len(results.content(f"{stem}.csv").splitlines()) < 2:
@@ -49,7 +49,10 @@ def downloads(results: StudyResults) -> Iterator[tuple[str, list[Download], str]
 
 
 def download(results: StudyResults, file: str, content: bytes) -> Download:
-    """Return a link that holds a file of a study. Name and content of invented data say that they are."""
+    """Return a download link with the file embedded. For synthetic data, file name and content say so.
+
+    `file` is the file's name, and `content` its bytes.
+    """
     kind = file.rpartition(".")[2]
     name = f"{results.plan.name}-{file}"
     if results.synthetic:
@@ -59,7 +62,11 @@ def download(results: StudyResults, file: str, content: bytes) -> Download:
 
 
 def _marked(kind: str, text: str) -> str:
-    """Return a table that says that it is synthetic: in a last column, above it, or in its caption."""
+    """Return a table with a note that its data are synthetic.
+
+    The note is a last column of CSV, and text above other tables or in their caption. `kind` is the file extension;
+    texts other than csv, md and tex are returned unchanged.
+    """
     if kind == "md":
         return f"**{SYNTHETIC}**\n\n{text}"
     if kind == "tex":
@@ -77,13 +84,14 @@ _SPECIAL = re.compile(r"([&%$#_{}])")
 
 @dataclass(frozen=True)
 class Citation:
-    """A page as others cite it.
+    """How to cite the page of a study.
 
     Attributes
     ----------
-    digest : the first letters of the digest of the study's declaration
-    date, commit : when its last run began, and the commit of its code; empty where runs differ, or none is finished
-    text, bibtex : what is copied
+    digest : the first characters of the digest of the study's declaration
+    date : date on which the study's last run began; empty if no run is finished
+    commit : git commit of the code that trained the runs; empty if runs differ in it, or none is finished
+    text, bibtex : the citation as a sentence and as a BibTeX entry
     """
 
     digest: str
@@ -94,7 +102,7 @@ class Citation:
 
 
 def citation(results: StudyResults, runs: list[Trained]) -> Citation:
-    """Return the citation of a study's page, from its declaration and the records of its runs."""
+    """Return how to cite a study's page, from the study's declaration and the manifests of its runs."""
     plan = results.plan
     digest = plan.view[:7]
     manifests = [run.manifest for run in runs if run.manifest]
@@ -121,26 +129,26 @@ def citation(results: StudyResults, runs: list[Trained]) -> Citation:
 
 
 def _escaped(text: str) -> str:
-    """Return a text with the characters that are special in TeX escaped."""
+    """Escape the characters of a text that are special in TeX."""
     return _SPECIAL.sub(r"\\\1", text.replace("\\", r"\textbackslash "))
 
 
 ITEMS = TEMPLATES / "checklists.csv"
-"""The items of both checklists in their order and in our words: who answers each, and where on the page."""
+"""CSV file with the items of both checklists in our words: who answers each item, and in which section of the page."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One item of a checklist.
+    """One item of a reporting checklist.
 
     Attributes
     ----------
     checklist : name of the checklist
-    number, topic : as the checklist counts it, and its subject
-    who : `fedshift` answers it alone, `partly`, or only `you`, the author, can
-    section : id of the section of the page with the part of fedshift; empty where there is none
-    prefilled : what that section says about it
-    field : field of the study's key `author` with the author's part; empty where there is none
+    number, topic : the item's number in the checklist, and its subject
+    who : who can answer the item: `fedshift` alone, `partly` fedshift, or only `you`, the author
+    section : id of the page's section that answers the item; empty if there is none
+    prefilled : what that section says about the item
+    field : field of the study's key `author` for the author's answer; empty if there is none
     """
 
     checklist: str
@@ -154,9 +162,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Checklist:
-    """A checklist: its name, what it counts (`parts`), its citation, and its items, each with whether it is open.
+    """A reporting checklist with its items, each with whether it still needs text from the author.
 
-    An item is open while the author's part has no text.
+    `name` is its name, `parts` the noun for its items, `source` its citation, and `lines` pairs each item with that
+    flag.
     """
 
     name: str
@@ -166,25 +175,28 @@ class Checklist:
 
     @property
     def open(self) -> int:
-        """The number of items that the authors have still to fill."""
+        """The number of items that still need text from the authors."""
         return sum(is_open for _, is_open in self.lines)
 
     @property
     def summary(self) -> str:
-        """One line with the number of open items."""
+        """One line with the checklist's name and its number of open items."""
         need = verb(self.open, "need")
         return f"{self.name}: prefilled by fedshift; {self.open} of {len(self.lines)} {self.parts} {need} you"
 
 
 def items(checklist: str) -> list[Item]:
-    """Return the items of a checklist in its order."""
+    """Return the items of the named checklist, in order."""
     with ITEMS.open(newline="", encoding="utf-8") as file:
         rows = [Item(**row) for row in csv.DictReader(file)]
     return [item for item in rows if item.checklist == checklist]
 
 
 def checklists(author: Author) -> list[Checklist]:
-    """Return both checklists. An item that fedshift does not answer alone is open until the author's field has text."""
+    """Return the CLAIM and TRIPOD+AI checklists as far as they are filled in.
+
+    An item that fedshift cannot answer alone is open until the matching field of `author` has text.
+    """
     texts = author.statements()
 
     def checklist(name: str, parts: str, source: str) -> Checklist:

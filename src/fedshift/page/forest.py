@@ -1,4 +1,4 @@
-"""The picture that answers: each site's score with its interval, and the loss outside beside the margin."""
+"""The forest plot of a study: the score of each site with its 95% interval, and the loss at external sites."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .html import Screen
 from .phrases import Nouns, counted, heading, verb
 
 WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
-"""Widths in inches of two columns of a journal, and of one, which also suits a telephone."""
+"""Widths of the wide and the narrow plot in inches: two columns of a journal, and one, which also fits a telephone."""
 MOST = 24
-"""Sites that are drawn; with more, the external ones with the largest losses."""
+"""The most sites that are drawn; of more, external sites with the worst scores are drawn first."""
 NAMES = 24
-"""Letters of name and patients that the narrow picture has room for; with longer ones, numbers are in brackets."""
+"""The longest label of a site, in characters, for which the narrow plot writes the patient count in full."""
 LONGEST = 43
-"""Letters of a line of the legend: one column of them fits the narrow picture, and two the wide one."""
+"""Characters in a line of the legend, so that one column fits the narrow plot and two fit the wide one."""
 HALF = 0.4
-"""Half the height of the marks of a row, whose rows are 1 apart."""
+"""Half the height of the vertical marks in a row of the plot; rows are 1 apart."""
 MODEL, CONTROL = "the trained model", "control"
 ADAPTED, MARGIN = "adapted with the {place}'s own unlabelled {samples}", "margin: largest loss accepted"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One site: its name, its score, that with adaptation, and that of the control.
+    """One site in the forest plot: scores of the model, of the adapted model and of the control without a network.
 
-    `patients` is 0 where the number is not known, and `unit` says what is counted.
+    `patients` is 0 if their number is not known, and `unit` is the plural noun for them.
     """
 
     site: str
@@ -49,24 +49,24 @@ class Row:
 
     @property
     def people(self) -> str:
-        """The number of patients after the name: `, 30 patients`."""
+        """The number of patients, to be appended to the site's name: `, 30 patients`; empty if it is not known."""
         return f", {self.patients:,} {self.unit}" if self.patients else ""
 
 
 @dataclass(frozen=True)
 class Forest:
-    """The picture before it is drawn: its size in inches, its description in words, and what paints it."""
+    """A plot before it is drawn: its size in inches, its content as text, and a function that draws on a figure."""
 
     size: tuple[float, float]
     title: str
     paint: Callable[[Any], None]
 
     def svg(self, name: str) -> str:
-        """Return the picture as SVG, whose ids begin with `name`."""
+        """Draw the plot and return it as SVG. `name` is the prefix of its ids, which must be unique on a page."""
         return svg(name, self.title, self.size, self.paint)
 
     def pdf(self) -> bytes:
-        """Return the picture as a PDF file."""
+        """Draw the plot and return it as the content of a PDF file."""
         return pdf(self.size, self.paint)
 
 
@@ -79,9 +79,9 @@ def forest(
     about: str,
     width: float,
 ) -> Forest:
-    """Return the picture, which can stand alone: it names verdict, metric, numbers of patients and `about`.
+    """Return the forest plot of one condition's scores (algorithm x batch norm policy x settings) at all sites.
 
-    `width` is in inches.
+    The plot can stand alone: it states verdict, metric, numbers of patients and the note `about`. `width` is in inches.
     """
     every = _rows(findings, controls, condition, nouns.units)
     rows = _shown(findings, every)
@@ -128,7 +128,7 @@ def forest(
 
 
 def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
-    """Return why the interval of the mean outside is narrower than those of its sites; empty where it is not."""
+    """Return a note on why the mean over external sites has a narrower interval than each site alone; else ''."""
     key = condition.level_inference
     mean = findings.effect("level", condition, key, "external", across=findings.averaged)
     sites = [
@@ -145,7 +145,7 @@ def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
-    """Return the picture in words, for readers who cannot see it."""
+    """Return the content of the forest plot as text, for readers who cannot see it."""
     metric = findings.headline
     over = " and ".join([*dict.fromkeys(row.unit for row in rows), "trainings"])
     parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over {over}."]
@@ -168,7 +168,7 @@ def _said(value: Value, metric: Metric) -> str:
 
 
 def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
-    """Return a row for each site at which the metric is defined, internal sites first."""
+    """Return a row of the forest plot for each site at which the headline metric is defined, internal sites first."""
     key = condition.level_inference
     adapted = condition.compared_inference
     rows = []
@@ -190,20 +190,26 @@ def _rows(findings: Findings, controls: Controls, condition: Condition, unit: st
 
 
 def _shown(findings: Findings, rows: list[Row]) -> list[Row]:
-    """Return the rows that are drawn, in their order: of many, the internal sites and the worst external ones."""
+    """Return at most MOST of the rows, in their order: internal sites, and the external ones with the worst scores."""
     outside = sorted((row for row in rows if row.role == "external"), key=lambda row: findings.better(row.plain).mean)
     kept = {id(row) for row in [*(row for row in rows if row.role == "internal"), *outside][:MOST]}
     return [row for row in rows if id(row) in kept]
 
 
 def _level(findings: Findings, condition: Condition, key: str, role: str, site: str) -> Value:
-    """Return the score at a site with the interval over patients and trainings, where results have it."""
+    """Return a site's score with an interval over patients and trainings, or else its mean score from the summary.
+
+    `key` is the id of an inference method.
+    """
     level = findings.effect("level", condition, key, role, site)
     return level if level.known else findings.value(condition, role, site, key)
 
 
 def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, str]) -> None:
-    """Draw a line for each site: intervals and means of the model, means when adapted and of the control, and marks."""
+    """Draw one row for each site: interval and mean of the model, and the means when adapted and of the control.
+
+    Dotted lines mark the score of guessing and of always predicting the commonest class.
+    """
     scale = 100.0 if findings.headline.percent else 1.0
     for y, row in enumerate(rows):
         looks: list[tuple[Value, dict[str, Any], float]] = [
@@ -246,14 +252,15 @@ def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, st
 
 
 def _name(axes: Any, text: str, x: float, align: str) -> None:
-    """Write a small name above the axes at x."""
+    """Write a small label above the axes at position x."""
     axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), fontsize=7, ha=align, va="bottom")
 
 
 def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size: str, labels: dict[str, str]) -> None:
-    """Draw the loss outside with its interval, the margin as a shade, and the loss that leaves no more than a guess.
+    """Draw the loss at external sites with its interval, and the margin (largest accepted loss) as a grey band.
 
-    With the last, the axis has the same length for a large and a small loss of one model.
+    A dotted line marks the loss that leaves the model no better than guessing, so that the axis keeps its length
+    whether the loss is large or small.
     """
     scale = 100 if findings.headline.percent else 1
     if findings.margin:

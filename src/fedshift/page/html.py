@@ -1,6 +1,6 @@
-"""Pages from templates, and the parts that they share: tables, cells and sections.
+"""Building blocks of HTML pages (tables, headings, warnings, figures) and the Jinja templates that render them.
 
-Each page is one file that loads nothing, and all text in it is escaped.
+Each page is a single HTML file that loads nothing from elsewhere. The templates escape all text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 ICONS = {"PROBLEM": "✕", "suspect": "!", "unknown": "?", "caveat": "i", "ok": "✓"}
-"""The sign of each status of a concern, the gravest first."""
+"""The icon of each status that a check of data or results can have, from the most to the least serious."""
 
 
 @dataclass(frozen=True)
 class PageCell:
-    """The text of a table cell, a smaller second line below it, and a mark: worst, better, worse or nothing."""
+    """A table cell: its text, a second line in small print, and the name of its style.
+
+    `mark` is worst, better, worse or "" for a plain cell.
+    """
 
     text: str
     below: str = ""
@@ -34,7 +37,7 @@ class PageCell:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table on the page. The first `heads` columns name what a row is about."""
+    """A table of an HTML page. The first `heads` columns identify a row; the other columns hold its values."""
 
     caption: str
     header: tuple[str, ...]
@@ -44,21 +47,29 @@ class PageTable:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark in small letters, such as the key of a table."""
+    """A paragraph in small print, such as the legend of a table."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Lead:
-    """A paragraph in larger letters."""
+    """An introductory paragraph in larger print."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Light:
-    """One thing that can be wrong: its name, whether it is ok, unknown, suspect or a problem, and where more is."""
+    """A status light on the first screen: the outcome of one group of checks, with a link to the details.
+
+    Attributes
+    ----------
+    name : what was checked, such as "Leaks and copies"
+    status : ok, unknown, suspect or problem
+    detail : what was found, in one sentence
+    place : id of the page's section that the light links to
+    """
 
     name: str
     status: str
@@ -68,14 +79,14 @@ class Light:
 
 @dataclass(frozen=True)
 class Lights:
-    """What readers ask first, side by side."""
+    """A row of status lights, each the outcome of one group of checks, such as leaks between training and test data."""
 
     rows: Sequence[Light]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One number of the headline, with a note below it."""
+    """One of the large numbers below the answer on the first screen, with a label above and a note below."""
 
     label: str
     value: str
@@ -84,24 +95,24 @@ class Tile:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Numbers of the headline, side by side."""
+    """A row of large numbers below the answer on the first screen."""
 
     rows: Sequence[Tile]
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The verdict of a study for readers in a hurry.
+    """The verdict of a study as the top of its page shows it: a word, a sentence and the next step.
 
     Attributes
     ----------
-    word, tone : the verdict, and whether it is good, bad or plain
-    sentence : what it means, with three numbers at most and without names of methods
-    whom : the condition, and the sites that the verdict holds for
-    settle : what would decide it: how many more patients or trainings; may be empty
-    size : an established loss against the margin, in words; else empty
-    step : what to do next, with a line of YAML or a command in backticks
-    low : that a level which holds up is low in itself; else empty
+    word, tone : the verdict in a few words, and whether its style is good, bad or plain
+    sentence : what the verdict means, in one or two sentences without names of algorithms
+    whom : the algorithm with its settings, and the sites that the verdict holds for
+    settle : how many more patients or trainings would lead to a verdict; may be empty
+    size : how large a statistically certain loss is relative to the margin; else empty
+    step : what the author should do next, with a line of YAML or a command in backticks
+    low : a warning that the score is low in absolute terms although the model holds up at external sites; else empty
     """
 
     word: str
@@ -116,14 +127,14 @@ class Screen:
 
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a part of a section."""
+    """A subheading inside a section."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to copy, as they are. The label names them for readers who cannot see them."""
+    """Preformatted text to copy, such as a shell command. Screen readers read `label` as its name."""
 
     label: str
     text: str
@@ -131,14 +142,22 @@ class Code:
 
 @dataclass(frozen=True)
 class Facts:
-    """Pairs of a name and paragraphs about it."""
+    """A definition list: each row is a name and the paragraphs about it."""
 
     rows: Sequence[tuple[str, Sequence[str]]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim with its answer, what was found, and the tone of the answer: better, worse or nothing."""
+    """A claim that was made before the results were known, with its answer and the numbers found.
+
+    Attributes
+    ----------
+    answer : such as yes, no or cannot tell
+    claim : the claim as its author wrote it
+    found : the numbers that decide it; may be empty
+    tone : style of the answer: better, worse or "" for neutral
+    """
 
     answer: str
     claim: str
@@ -148,14 +167,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a study claimed beforehand and what it found, one claim below the other."""
+    """A list of claims that were made before the results were known, each with its answer."""
 
     rows: Sequence[Claim]
 
 
 @dataclass(frozen=True)
 class Download:
-    """A link that holds its own file."""
+    """A download link whose file is embedded in the page as a data URI, with a label and a file name."""
 
     label: str
     name: str
@@ -164,9 +183,10 @@ class Download:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure on the page: SVG of our own, with its texts escaped.
+    """A figure of the page as an SVG that fedshift drew, with title, caption and download links.
 
-    `svg` is empty where it has not been drawn, and `parts` (title and SVG) are opened one by one.
+    `svg` is empty if the figure has not been drawn yet. `parts` (pairs of title and SVG) are shown as collapsible
+    blocks.
     """
 
     title: str
@@ -178,7 +198,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture (SVG of our own) without a title; `look` is its class in the style sheet."""
+    """An SVG picture without title or caption; `look` is its CSS class."""
 
     svg: str
     look: str
@@ -186,7 +206,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class PicturedPair:
-    """Two images that look alike: of each a base64 PNG and lines of text, and how alike they are, in words."""
+    """Two images that may be copies of each other, side by side.
+
+    `images` are two pairs of a base64-encoded PNG and its caption lines; `likeness` states their correlation in words.
+    """
 
     images: Sequence[tuple[str, Sequence[str]]]
     likeness: str
@@ -194,7 +217,10 @@ class PicturedPair:
 
 @dataclass(frozen=True)
 class Concern:
-    """One thing that can be wrong: PROBLEM, suspect, unknown, caveat or ok, what it is about, and pairs of images."""
+    """The outcome of one check of data or results: its status, its text, and pairs of look-alike images as evidence.
+
+    The status is PROBLEM, suspect, unknown, caveat or ok.
+    """
 
     status: str
     text: str
@@ -202,13 +228,13 @@ class Concern:
 
     @property
     def icon(self) -> str:
-        """The sign of the status, for readers who do not see its colour."""
+        """The icon of the status, for readers who cannot see its colour."""
         return ICONS[self.status]
 
 
 @dataclass(frozen=True)
 class Concerns:
-    """What can be wrong, one below the other; `about_pairs` says how pairs of images were found."""
+    """A list of check outcomes; `about_pairs` explains how look-alike images, shown as evidence, were found."""
 
     rows: Sequence[Concern]
     about_pairs: str = ""
@@ -216,7 +242,7 @@ class Concerns:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks that are folded away under a title; a `secondary` fold is not printed either."""
+    """A collapsible block with a title. If it is `secondary`, the printed page leaves it out."""
 
     title: str
     blocks: Sequence[Block]
@@ -226,21 +252,21 @@ class Fold:
 Block = (
     str | Lead | Lights | Tiles | Note | Heading | Code | Facts | Claims | Concerns | Picture | Drawn | PageTable | Fold
 )
-"""A part of a section; a text is a paragraph."""
+"""Any part of a section. A plain string is a paragraph."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page.
+    """A section of an HTML page.
 
     Attributes
     ----------
-    id : the place that links lead to
+    id : HTML id that links point to
     title : the heading
-    blocks : what the section shows, in its order
-    short : the title in the table of contents; empty for a section that is not in it
-    late : a section of details near the end of the page, which is folded away
-    printed : whether a late section is printed
+    blocks : the content, in order
+    short : the title in the table of contents; empty for a section that is not listed there
+    late : True for details near the end of the page, which are shown as a collapsible block
+    printed : whether a `late` section is printed
     """
 
     id: str
@@ -252,17 +278,17 @@ class Section:
 
     @property
     def lines(self) -> list[str]:
-        """The paragraphs, without those in folds."""
+        """The paragraphs of the section that are not inside a collapsible block."""
         return [block for block in self.blocks if isinstance(block, str)]
 
     @property
     def tables(self) -> list[PageTable]:
-        """The tables, without those in folds."""
+        """The tables of the section that are not inside a collapsible block."""
         return [block for block in self.blocks if isinstance(block, PageTable)]
 
 
 def plain(table: Table, marks: Mapping[str, str] | None = None) -> PageTable:
-    """Return a table as a page shows it. `marks` maps texts of the last column to their mark."""
+    """Convert a table of texts for the page. `marks` maps texts of the last column to the style of their cell."""
     rows = [[PageCell(text) for text in row] for row in table.rows]
     for row in rows:
         row[-1] = replace(row[-1], mark=(marks or {}).get(row[-1].text, ""))
@@ -270,7 +296,7 @@ def plain(table: Table, marks: Mapping[str, str] | None = None) -> PageTable:
 
 
 def linked(text: str) -> str:
-    """Return a text in which addresses of the web are links."""
+    """Return a text as escaped HTML in which web addresses are links."""
     from jinja2.utils import urlize
     from markupsafe import Markup
 
@@ -278,20 +304,21 @@ def linked(text: str) -> str:
 
 
 def coded(text: str) -> str:
-    """Return a text in which what stands in backticks, such as a line of YAML or a command, is marked as code."""
+    """Return a text as escaped HTML in which passages in backticks, such as a command, are marked up as code."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 FOLDED = 20
-"""Largest number of further conditions whose tables a section has in its fold."""
+"""The most tables of further conditions (algorithm x batch norm policy x settings) that a collapsible block holds."""
 
 
 def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Block]:
-    """Return the tables that a section shows, and a secondary fold with those of further conditions.
+    """Return the tables to show at once, followed by a collapsible block with the tables of the `others`.
 
-    Of many conditions the fold has the first `FOLDED` alone, so that a page of hundreds stays one that a browser opens.
+    Of many `others` the block holds only the first `FOLDED`, so that a page with hundreds of compared methods stays
+    small enough for a browser.
     """
     if not others:
         return [*shown]
@@ -303,7 +330,7 @@ def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Blo
 
 @functools.cache
 def _environment() -> Environment:
-    """Return what templates are filled by; it compiles each of them once."""
+    """Return the Jinja environment that compiles and renders the page templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -322,7 +349,11 @@ def _environment() -> Environment:
 
 
 def render(template: str, content: dict[str, Any]) -> str:
-    """Return a template filled with its content. All pages share the style sheet, as `css`."""
+    """Render a template of the folder `templates` and return the HTML.
+
+    `template` is its file name, and `content` holds its variables. The shared style sheet is added as the variable
+    `css`.
+    """
     from markupsafe import Markup
 
     # the style sheet is ours: escaped, its quotes would be lost

@@ -1,4 +1,4 @@
-"""The first screen of a study: of hospitals, with the verdict on one condition, or of methods, with their ranks."""
+"""The first screen of a study's page: a verdict on whether a model holds up, or a ranking of the compared methods."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .study_report import StudyReport
 from .verdict_texts import Told, low_level, magnitude, next_step
 
 NORMAL = 1.96
-"""Half the width of a normal 95% interval, in standard errors."""
+"""Half the width of a 95% interval of a normal distribution, in standard errors."""
 FAR = 50
-"""With more than so many times the patients or trainings, no number of them is named."""
+"""If settling the verdict takes more than this multiple of the patients or trainings, no number of them is stated."""
 
 
 def screen(
@@ -43,10 +43,16 @@ def screen(
     late: bool = False,
     controls: Controls | None = None,
 ) -> Screen:
-    """Return the verdict on a condition. `first` is what to do before anything else.
+    """Return the verdict on a condition (algorithm x batch norm policy x settings) as texts for the first screen.
 
-    `beaten` says that the control without a network is better. `led` names the condition, and `late` says that
-    trainings may not have converged. `controls` stand beside a level that is low in itself.
+    Parameters
+    ----------
+    judged : the verdict
+    first : what the author must do before anything else; may be empty
+    beaten : text saying that a classifier without a network is better; empty if none is
+    led : name of the condition, and why the page is about it
+    late : whether trainings may not have converged
+    controls : scores of classifiers without a network, to compare with a low score of the network
     """
     told = Told(findings, condition, judged, nouns, beaten)
     word, tone, sentence = (told.said(what) for what in ("word", "tone", "sentence"))
@@ -58,7 +64,7 @@ def screen(
 
 
 def _whom_it_holds_for(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
-    """Return the external sites that were tested, and which of them belong to a hospital that trained."""
+    """Return a clause that lists the tested external sites, and those of them whose hospital also trained."""
     outside = nouns.outside(one.partition for one in findings.alike(condition))
     sites = outside.sites
     if not sites:
@@ -71,7 +77,11 @@ def _whom_it_holds_for(findings: Findings, condition: Condition, judged: Verdict
 
 
 def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
-    """Return what would decide an open question, and the smallest loss that the study could have seen."""
+    """Return sentences on how much more data would settle an open verdict, and the smallest loss it could show.
+
+    `unit` names the resampled units, such as patients. The text is empty if more data would not help or no interval
+    exists.
+    """
     loss = judged.loss
     half = (loss.high - loss.low) / 2
     if judged.reason is Reason.HOME_IN_DOUBT:
@@ -84,7 +94,12 @@ def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
 
 
 def _more(loss: Value, margin: float, unit: str) -> str:
-    """Return how many patients and trainings would bring the interval to one side, if the mean stays where it is."""
+    """Return a sentence on how many patients and trainings would make the loss's interval decisive.
+
+    It is decisive if it lies above zero or below the margin.
+
+    It assumes that the mean loss stays as it is. The text is empty if a part of the variance is not known.
+    """
     room = max(loss.mean, margin - loss.mean) / NORMAL
     trainings = loss.std / math.sqrt(loss.seeds) if loss.seeds > 1 else math.nan
     patients = (loss.high_patients - loss.low_patients) / (2 * NORMAL)
@@ -109,7 +124,10 @@ def _more(loss: Value, margin: float, unit: str) -> str:
 
 
 def _times(shrinks: float, stays: float, room: float) -> float:
-    """Return by how many times a source of variance must grow so that the standard error fits; inf where it cannot."""
+    """Return the factor by which a sample must grow so that the total standard error is `room`; inf if impossible.
+
+    `shrinks` is the standard error that falls with this sample, and `stays` the standard error from other sources.
+    """
     left = room**2 - stays**2
     return shrinks**2 / left if left > 0 else math.inf
 
@@ -123,7 +141,8 @@ _WORDS = {
     Outcome.FEW_TRAININGS: "Too few trainings to tell",
     Outcome.FEW_PATIENTS: "Too few {units} to tell",
 }
-"""What the first screen says of the primary comparison that a study declares; `units` are what intervals resample."""
+"""The headline for each outcome of a declared comparison; `{units}` stands for the resampled units, such as patients.
+"""
 UNSURE = (
     Reason.NOT_COMPARABLE,
     Reason.HOME_WITHOUT_INTERVAL,
@@ -131,24 +150,24 @@ UNSURE = (
     Reason.WITHOUT_INTERVAL,
     Reason.TOO_WIDE,
 )
-"""The open answers that other test patients could settle."""
+"""Reasons for an open verdict that test data of more patients could remove."""
 SAID = 2
-"""Groups of conditions, or declared comparisons, that the first sentences name. The picture and the tables have all."""
+"""The most groups of methods, or declared comparisons, that the headline sentences mention."""
 _METHOD, _CONTROL = "a federated method", "a control: pooled data, or each client alone"
 
 
 class Methods:
-    """The conditions of a study that compares methods, as the first screen shows them.
+    """The first screen of a study that ranks methods instead of asking whether one model holds up at external sites.
 
     Attributes
     ----------
     groups : list[list[Rank]]
-        The conditions that are tested at the same sites, from the best mean to the worst; a group for each partition,
-        where the study has several and does not average over them.
+    Conditions (algorithm x batch norm policy x settings) tested at the same sites, from the best mean to the worst.
+    One group for each partition, unless the study averages over partitions.
     """
 
     asked: Sequence[Claim] = ()
-    """A declared comparison is the verdict itself."""
+    """Empty: a declared comparison is the verdict of this screen itself, and is not listed below it."""
     pooled = ""
 
     def __init__(self, report: StudyReport, groups: list[list[Rank]]) -> None:
@@ -160,10 +179,10 @@ class Methods:
 
     @classmethod
     def of(cls, report: StudyReport) -> Methods | None:
-        """Return the conditions of a study that compares methods; None for a study of hospitals.
+        """Return the first screen of a study that compares methods; None if the study asks whether one model holds up.
 
-        A study compares methods if several of its conditions are tested at the same sites, and if it either has no
-        site outside or knows of no patients.
+        A study compares methods if several of its conditions (algorithm x batch norm policy x settings) are tested at
+        the same sites, and if it has no external site or does not know which images belong to one patient.
         """
         if report.nouns.known and any(one.partition.external for one in report.findings.conditions):
             return None
@@ -172,7 +191,7 @@ class Methods:
 
     @functools.cached_property
     def screen(self) -> Screen:
-        """The primary comparison or, where none is declared, whether one condition is the best."""
+        """The headline: the result of the declared primary comparison or, without one, whether one method is best."""
         if declared := conclusions.declared(self.findings):
             told = [
                 (self._word(one.outcome), comparison_section.pair(self.findings, one, self.nouns.units))
@@ -193,7 +212,7 @@ class Methods:
         return Screen(word, "plain", sentence, self._whom(), settle, step=step)
 
     def _best(self, group: list[Rank]) -> tuple[str, str]:
-        """Return the word and the sentence on the best condition of a group."""
+        """Return headline and sentence on whether the best mean of a group is certainly better than the other means."""
         first, second = group[:2]
         alike = [rank for rank in group if rank.first == 1]
         control = ", a control" if first.entry.control else ""
@@ -211,7 +230,7 @@ class Methods:
         return _WORDS[outcome].format(units=self.nouns.units)
 
     def _whom(self) -> str:
-        """Return how many conditions were compared, where, and over how many trainings."""
+        """Return a clause with the numbers of compared conditions, test sites, patients and trainings."""
         best = self.groups[0][0]
         sites = counted(len(list(best.entry.sites(self.role))), f"{self.role} site")
         count = f"{counted(sum(map(len, self.groups)), 'condition')}"
@@ -220,18 +239,18 @@ class Methods:
         return f"{count}, tested at {sites}, {over(best.level, self.nouns.units)}"
 
     def _title(self, rank: Rank) -> str:
-        """Return the title of a condition, without its partition where all of its group share this."""
+        """Return a condition's title, with the name of its partition only if its group has several partitions."""
         group = next(group for group in self.groups if rank in group)
         shared = len({one.entry.condition.held_out for one in group}) == 1
         return rank.entry.condition.title if shared else self.findings.title(rank.entry.condition)
 
     def _setting(self, group: list[Rank]) -> str:
-        """Return the partition of a group."""
+        """Return the title of the partition (which sites are held out) that a group of conditions shares."""
         return group[0].entry.condition.held_out
 
     @property
     def tiles(self) -> Iterator[Tile]:
-        """The best and the last mean of each group, and how our numbers lie beside the published ones."""
+        """The large numbers: best and last mean of each group, and the agreement with published values and trends."""
         metric, reproduction = self.findings.headline, self.report.reproduction
         for group in self.groups[:SAID]:
             setting = f", {self._setting(group)}" if len(self.groups) > 1 else ""
@@ -249,7 +268,7 @@ class Methods:
 
     @property
     def in_words(self) -> list[str]:
-        """What was compared, what came out, and what may be concluded."""
+        """Three texts for clinicians: what was compared, what the result is, and what may be concluded."""
         clients = "" if self.nouns.known else "No patients are known, and it says nothing about any hospital."
         invented = ""
         if self.report.results.synthetic:
@@ -259,7 +278,7 @@ class Methods:
 
     @property
     def how_to_read(self) -> Iterator[tuple[str, str]]:
-        """Each part of the picture with its meaning."""
+        """Pairs of a part of the ranking's picture and its explanation."""
         yield "Rows", f"One for each condition, the best mean first. Each mean is over the same {self.role} sites."
         yield (
             "Marks and bars",
@@ -274,7 +293,10 @@ class Methods:
         )
 
     def picture(self, about: str, width: float) -> Forest:
-        """Return the conditions with their intervals and ranks; `width` is in inches."""
+        """Return a plot of each condition's mean with its 95% interval and possible ranks.
+
+        `about` is a note that identifies the study, and `width` is in inches.
+        """
         metric = self.findings.headline
         groups = [group[: max(MOST // len(self.groups), 2)] for group in self.groups[:MOST]]
         rows = [rank for group in groups for rank in group]
@@ -299,7 +321,10 @@ class Methods:
         return Forest(size, self._described(rows), paint)
 
     def _levels(self, axes: Any, groups: list[list[Rank]], letters: int) -> None:
-        """Draw a line for each condition: its interval, its mean, and its ranks at the right."""
+        """Draw one row for each condition: its mean, its 95% interval, and its possible ranks at the right edge.
+
+        `letters` is the length at which titles are wrapped.
+        """
         scale = 100.0 if self.findings.headline.percent else 1.0
         looks = {False: ("o", COLOURS[0], _METHOD), True: ("s", COLOURS[5], _CONTROL)}
         beside = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -327,7 +352,7 @@ class Methods:
         axes.grid(axis="y", visible=False)
 
     def _described(self, rows: Sequence[Rank]) -> str:
-        """Return the picture in words, for readers who cannot see it."""
+        """Return the content of the ranking's picture as text, for readers who cannot see it."""
         metric = self.findings.headline
         said = (
             f"{self._title(rank)}: {number(rank.level.mean, metric)} "
@@ -344,7 +369,7 @@ def _ranks(rank: Rank) -> str:
 
 
 class Hospitals:
-    """The condition that the page is about, as the first screen shows it."""
+    """The first screen of a study that asks whether one model holds up at sites that took no part in its training."""
 
     def __init__(self, report: StudyReport) -> None:
         self.report = report
@@ -355,12 +380,12 @@ class Hospitals:
 
     @functools.cached_property
     def beaten(self) -> str:
-        """By how much the control without a network is better; empty where it is not."""
+        """A sentence that a classifier without a network is certainly better, and by how much; empty if it is not."""
         return beaten(self.controls, self.told.condition, self.inference)
 
     @functools.cached_property
     def screen(self) -> Screen:
-        """The word and the sentence of the verdict on the condition that the page is about."""
+        """The verdict on the condition (algorithm x batch norm policy) that the page is about, as texts to show."""
         report, told = self.report, self.told
         to_do = self._to_do_first()
         return screen(
@@ -376,7 +401,11 @@ class Hospitals:
         )
 
     def _to_do_first(self) -> str:
-        """Return what must be done before anything else, or before anybody can tell what would settle a question."""
+        """Return what the author must do before all else, such as correcting faulty data; '' if nothing.
+
+        Missing patient ids and rare classes count only if the verdict is open for a reason that more test data could
+        remove.
+        """
         report = self.report
         if report.problems:
             return "first correct the data: see the problems above."
@@ -390,7 +419,7 @@ class Hospitals:
 
     @property
     def asked(self) -> list[Claim]:
-        """The declared comparisons, with what is concluded of them."""
+        """The comparisons that the study declared beforehand, each with its result."""
         declared = conclusions.declared(self.findings)
         return [
             Claim("primary", comparison_section.pair(self.findings, one, self.report.nouns.units)) for one in declared
@@ -398,7 +427,7 @@ class Hospitals:
 
     @property
     def in_words(self) -> list[str]:
-        """What was tested, what came out, and what may be concluded."""
+        """Three sentences for clinicians: what was tested, what the result is, and what may be concluded."""
         report, told = self.report, self.told
         return three_sentences(
             self.findings,
@@ -412,17 +441,17 @@ class Hospitals:
 
     @property
     def how_to_read(self) -> Iterator[tuple[str, str]]:
-        """Each part of the picture with its meaning."""
+        """Pairs of a part of the first screen and its explanation."""
         adapted = self.told.condition.compared_inference is not None
         return how_to_read(self.findings, self.told.condition, self.report.nouns, adapted, bool(self.controls))
 
     @property
     def tiles(self) -> list[Tile]:
-        """The numbers behind the verdict, and those of the control."""
+        """The large numbers: scores at internal and external sites, and the score of a classifier without a network."""
         return [*self.told.tiles, *self._control()]
 
     def _control(self) -> Iterator[Tile]:
-        """Yield the score of the control without a network, at home and outside."""
+        """Yield one large number: the score at external sites of the control, a classifier without a network."""
         partition, _ = self.controls.beside(self.told.condition)
         home, outside = (self.controls.level(partition, role) for role in ("internal", "external"))
         if outside.known:
@@ -435,10 +464,13 @@ class Hospitals:
 
     @property
     def pooled(self) -> str:
-        """Why the interval of the mean outside is narrower than those of its hospitals; empty where it is not."""
+        """A sentence that explains why the mean over external sites has a narrower interval than each site; else ''."""
         return pooled(self.findings, self.told.condition, self.report.nouns)
 
     def picture(self, about: str, width: float) -> Forest:
-        """Return the picture that answers; `width` is in inches."""
+        """Return the forest plot of the scores at each site.
+
+        `about` is a note that identifies the study, and `width` is in inches.
+        """
         report = self.report
         return forest(self.findings, self.controls, self.told.condition, self.screen, report.nouns, about, width)

@@ -1,4 +1,4 @@
-"""What the page of a study is made of, each part made once."""
+"""The parts of a study's page that several sections need, each computed once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from .phrases import Nouns, joined
 
 
 class Missing(NamedTuple):
-    """What could not be scored of a run: one entry where all inferences are missing for one reason.
+    """A run with predictions that could not be scored: which run and inference methods, and why.
 
-    An `unusable` entry has predictions, which cannot be scored.
+    `inference` is "all" if one reason holds for all of them. `unusable` is True if predictions exist but cannot be
+    scored.
     """
 
     run: str
@@ -37,7 +38,10 @@ class Missing(NamedTuple):
 
 
 class StudyReport:
-    """The results of a study, and what several parts of its page say of them."""
+    """The results of a study together with texts and tables that several sections of its page share.
+
+    Each attribute is computed when it is first read.
+    """
 
     def __init__(self, results: StudyResults) -> None:
         self.results = results
@@ -47,48 +51,48 @@ class StudyReport:
 
     @functools.cached_property
     def runs(self) -> list[Trained]:
-        """The record of each run."""
+        """The records of the study's runs: manifest, rounds, bytes sent and training time."""
         return trained(self.results)
 
     @functools.cached_property
     def people(self) -> list[Cohort]:
-        """The cohort of each partition."""
+        """The cohort of each partition: images and patients by site and split, with the data checks."""
         return cohorts(self.results)
 
     @functools.cached_property
     def nouns(self) -> Nouns:
-        """What sites are called, and what intervals resample."""
+        """The nouns that the study's page uses for sites, samples and patients, such as hospital, image and lesion."""
         return Nouns.of(self.plan, known=all(cohort.patients for cohort in self.people))
 
     @functools.cached_property
     def problems(self) -> list[str]:
-        """The faults of the data that make scores untrue."""
+        """Each failed check of the data, such as patients in both training and test, as text."""
         return problems(self.people)
 
     @functools.cached_property
     def few(self) -> list[str]:
-        """What is said of sites with one class, or with few samples of one."""
+        """A clause for each site whose test samples are of one class only, or few of one class."""
         return events(self.people)
 
     @functools.cached_property
     def told(self) -> Answer:
-        """The answer in sentences, and the condition that it is about."""
+        """The study's answer in sentences, and the condition (algorithm x batch norm policy) that it is about."""
         faulty = bool(self.problems or self.few) or any(cohort.doubted for cohort in self.people)
         return answer(self.findings, self.nouns, faulty)
 
     @property
     def condition(self) -> Condition:
-        """The condition that the page is about."""
+        """The condition (algorithm x batch norm policy x settings) that the page's answer is about."""
         return self.told.condition
 
     @functools.cached_property
     def late(self) -> str:
-        """What is said of trainings that may not have converged; empty if all have."""
+        """A sentence about trainings that may not have converged; empty if all have."""
         return next(unfinished(self.findings, self.runs, self.results.rounds), "")
 
     @functools.cached_property
     def missing(self) -> list[Missing]:
-        """What could not be scored."""
+        """The runs with predictions that could not be scored, one entry for each run and reason."""
         findings, results = self.findings, self.results
         conditions = {name: condition for condition in findings.conditions for name in condition.runs}
         inferences: dict[tuple[str, str], list[str]] = {}
@@ -109,37 +113,43 @@ class StudyReport:
 
     @functools.cached_property
     def summed(self) -> list[Level]:
-        """The scores of real sites that sent sums in the place of rows."""
+        """The scores of real sites that sent sums over groups of patients instead of one row for each image."""
         return list(levels(self.plan, self.results.paths))
 
     @property
     def sites_summed(self) -> list[str]:
-        """The names of these sites."""
+        """The names of real sites that sent sums over groups of patients instead of one row for each image."""
         return list(dict.fromkeys(level.site for level in self.summed))
 
     @functools.cached_property
     def reproduction(self) -> Reproduction:
-        """Our numbers beside those of the papers."""
+        """The study's numbers compared with the values and trends that the reproduced papers published."""
         return Reproduction.of(self.results)
 
     @property
     def control(self) -> str:
-        """What the control without a network says of shortcuts, and of the conditions."""
+        """Sentences that compare the network with the control, a classifier of simple image features.
+
+        They say whether the control suggests shortcut learning, and whether no condition is certainly better than it.
+        """
         found = shortcut(self.controls, self.condition, self.condition.level_inference)
         return joined(found, beside_control(self.controls, self.nouns.units))
 
     @functools.cached_property
     def cited(self) -> Citation:
-        """How the page is cited."""
+        """The citation of the page as text and as BibTeX."""
         return citation(self.results, self.runs)
 
     @functools.cached_property
     def overlooked(self) -> Sequence[behind_means.Overlooked]:
-        """How often objects are missed altogether, for tasks that have any."""
+        """How many structures each condition and inference method missed; empty for tasks without structures."""
         return behind_means.overlooked_counts(self.results)
 
     def drawn(self, name: str) -> Drawn | PageTable:
-        """Return a figure as it was drawn by its rule, or the table that it has in the place of a picture."""
+        """Return the figure `name` as drawn by its workflow job, or a table if its plug-in makes one instead.
+
+        If its SVG file does not exist yet, the returned figure says so. Raises UserError if the file cannot be read.
+        """
         figure: Figure = registry.build("figure", name)
         if numbers := figure.table(self.results.for_figures):
             marks = dict.fromkeys(numbers.best, "best")

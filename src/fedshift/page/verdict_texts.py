@@ -1,4 +1,4 @@
-"""What a page says of each outcome of a verdict, one row of texts for each, and what its author may change next."""
+"""The texts of a page for each possible verdict, and the change to the study that it suggests next."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SITES = 4
 
 
 class Text(NamedTuple):
-    """The texts of an outcome, with fields in braces for the numbers (see `Told`).
+    """The texts for one kind of verdict; fields in braces are filled with numbers and names by `Told`.
 
     Attributes
     ----------
-    word, tone : the word of the first screen, and whether it is good, bad or plain
-    sentence : what it means, below the word
-    came_out, concluded : what came out and what a reader may conclude, for a clinician, as the rest of a sentence
-    then : what to do next, after "Next:", where none of the `steps` would change anything
-    steps : the names of what may help (see `next_step`), in the order of trial
-    detail : the verdict as a sentence that follows the name of a condition
+    word, tone : headline of the first screen, and whether its style is good, bad or plain
+    sentence : meaning of the headline
+    came_out, concluded : for clinicians, the result and what may be concluded from it
+    then : the suggested next action, if none of `steps` applies
+    steps : names of changes to the study file that may help (see `next_step`), in order of preference
+    detail : the verdict as the rest of a sentence that begins with a condition's name
     """
 
     word: str
@@ -273,13 +273,14 @@ TEXTS = {
         _FINISH,
     ),
 }
-"""A row for each `outcome`."""
+"""The texts of each kind of verdict, by the names that `outcome` returns."""
 
 
 def outcome(findings: Findings, condition: Condition, judged: Verdict, beaten: str = "") -> str:
-    """Return the name of the row of TEXTS that belongs to a verdict.
+    """Return the key in TEXTS for a verdict, such as HOLDS, LOSES_OPEN or INCOMPLETE.
 
-    `beaten` says that the control without a network is better: a network that holds up is then not shown as good.
+    `beaten` is a text saying that a classifier without a network does better, or ''. A model that holds up at external
+    sites is then not shown as good.
     """
     loss = judged.loss
     if judged.word is Word.HOLDS and beaten:
@@ -298,7 +299,11 @@ def outcome(findings: Findings, condition: Condition, judged: Verdict, beaten: s
 
 
 class Told:
-    """The texts of the verdict on a condition, in the nouns of the study; `beaten` is that of `outcome`."""
+    """The texts for the verdict on one condition, with numbers and names filled in.
+
+    A condition is an algorithm with batch norm policy and settings. `nouns` are the study's words for sites and
+    patients, and `beaten` is as in `outcome`.
+    """
 
     def __init__(
         self,
@@ -317,11 +322,11 @@ class Told:
         self.fields = self._numbers() | self._at_home() | self._places() | {"beaten": beaten}
 
     def said(self, what: str) -> str:
-        """Return one text of the row (a field of `Text`), with its numbers."""
+        """Return the text of a field of `Text`, such as "sentence", with its numbers and names filled in."""
         return str(getattr(self.text, what)).format_map(self.fields)
 
     def _numbers(self) -> dict[str, str]:
-        """Return the loss with its interval, and the margin."""
+        """Return the values of text fields about the loss at external sites, its interval and the margin."""
         findings, loss = self.findings, self.judged.loss
         its = f"its {inner(findings.headline)}"
         margin = points(findings.margin, findings) if findings.margin else "none"
@@ -356,7 +361,7 @@ class Told:
         } | self._recovery()
 
     def _at_home(self) -> dict[str, str]:
-        """Return the level at home, and what a model that knows nothing reaches."""
+        """Return the values of text fields about the score at internal sites and the score of guessing."""
         findings, above, metric = self.findings, self.judged.above, self.findings.gate
         key = self.condition.level_inference
         home = findings.effect("level", self.condition, key, "internal", across=findings.averaged, metric=metric.name)
@@ -385,7 +390,7 @@ class Told:
         }
 
     def _places(self) -> dict[str, str]:
-        """Return the sites that a text names, what they are called, and what intervals resample."""
+        """Return the values of text fields that name sites, and the study's nouns for sites, samples and patients."""
         findings, judged, nouns = self.findings, self.judged, self.nouns
         alone = incomparable(findings, self.condition)
         these = nouns.each(judged.sites)
@@ -424,7 +429,7 @@ class Told:
         return fields
 
     def _recovery(self) -> dict[str, str]:
-        """Return what the inference that is compared recovers of a loss, its name, and what it gains outside."""
+        """Return the values of text fields on how much of the loss at external sites test-time adaptation recovers."""
         key = self.condition.compared_inference
         if self.judged.recovery is None or key is None:
             return {"recovery": ""}
@@ -439,7 +444,10 @@ class Told:
 
 
 def magnitude(findings: Findings, judged: Verdict) -> str:
-    """Return how large an established loss is, against the margin or, without one, against what is above a guess."""
+    """Return the size of a certain loss as a multiple of the margin or, without one, of the lead over guessing.
+
+    The text is '' if the verdict is not that the model loses.
+    """
     if judged.word is not Word.LOSES:
         return ""
     loss, home = judged.loss.mean, findings.better(judged.home)
@@ -451,10 +459,11 @@ def magnitude(findings: Findings, judged: Verdict) -> str:
 
 
 def low_level(told: Told, controls: Controls | None) -> str:
-    """Return that the level at home of a model that holds up is low in itself; empty where it is not.
+    """Return a warning that the score is low in absolute terms although the model holds up at external sites; else ''.
 
-    It is low where it is nearer to a model that knows nothing than to a perfect score. No other limit is set: how much
-    is enough depends on the use. Where the control without a network has a level of the same metric, it stands beside.
+    At internal sites the score counts as low if it is nearer to that of a model without knowledge (a guess, or always
+    the commonest class) than to a perfect one. What is enough in practice depends on the use, so there is no other
+    limit. If a control without a network has a score in the same metric, the text states it.
     """
     findings, metric, above = told.findings, told.findings.gate, told.judged.above
     key = told.condition.level_inference
@@ -479,7 +488,10 @@ def low_level(told: Told, controls: Controls | None) -> str:
 
 
 def external_sites(findings: Findings, condition: Condition) -> str:
-    """Return `its 2 external sites`: those at which the metric is defined."""
+    """Return a phrase that counts the external sites at which the headline metric is defined.
+
+    For example `its 2 external sites`.
+    """
     alike = findings.alike(condition)
     sites = {site for member in alike for site in member.partition.external}
     count = len(sites - set(findings.left_out("external", conditions=alike)))
@@ -487,15 +499,16 @@ def external_sites(findings: Findings, condition: Condition) -> str:
 
 
 UNEQUAL = 0.1
-"""Classes are unequal where the commonest one has so much more than an equal share."""
+"""Classes count as imbalanced if the commonest one exceeds an equal share by more than this."""
 FEWEST_SITES = 3
-"""With fewer internal sites, none of them can be kept out of the training."""
+"""The fewest internal sites from which one can be held out of the training."""
 
 
 def next_step(told: Told, late: bool) -> str:
-    """Return what to do next: the first step of the verdict that would change something, or else what its text says.
+    """Return what the author should do next: the first of the verdict's `steps` that would change the study.
 
-    A line of YAML or a command stands in backticks. `late` says that trainings may not have converged.
+    If no step applies, this is the verdict's general advice. YAML and commands are in backticks. `late` says that
+    trainings may not have converged.
     """
     steps = _settings(told, late) if told.text.steps else {}
     if told.judged.recovery is Recovery.RECOVERS:
@@ -507,7 +520,10 @@ def next_step(told: Told, late: bool) -> str:
 
 
 def _settings(told: Told, late: bool) -> dict[str, str]:
-    """Return each line of YAML that would change the study, in backticks, by the name of its step in TEXTS."""
+    """Map the names of steps to lines of YAML, in backticks, that would change the study.
+
+    `late` says that trainings may not have converged.
+    """
     findings, condition, judged = told.findings, told.condition, told.judged
     run, key, inside = condition.run, condition.level_inference, condition.partition.internal
     steps = {"tests": "partition: { split: { train: 0.6, val: 0.2, test: 0.2 } }"}
