@@ -1,4 +1,5 @@
-"""The page of a study, the pages of applied runs, and the index of all studies.
+"""The pages that people read: one for each study, one for each run applied to new images, and an index of all studies.
 
-Numbers come from `analysis`, comparisons with papers too. Here they become tables, sentences and HTML.
+Numbers and comparisons with papers come from the package `analysis`; this package turns them into tables, sentences and
+HTML.
 """

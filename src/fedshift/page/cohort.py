@@ -1,7 +1,7 @@
-"""The cohort of a study: images, patients and classes of each site and split, and checks of the splits.
+"""The cohort of a study: numbers of images, patients and classes by site and split, and checks of the data.
 
-Checks look for samples, patients and source images on both sides of a split, and for identical images: those with
-equal pixels after preparation, whatever their names.
+The checks look for samples, patients and source images that two splits share, and for images with equal pixels after
+preparation, whatever their file names.
 """
 
 from __future__ import annotations
@@ -34,33 +34,34 @@ SPLITS = ("train", "val", "test")
 NAMED = 4
 """The most sites or classes that a sentence names."""
 PICTURED = 3
-"""Pairs of near copies that the page shows as pictures."""
+"""The most pairs of near copies that the page shows as pictures."""
 EVENTS = 10
-"""With fewer patients of a class at a site, scores of that class are rough there."""
+"""With fewer patients of a class at a site, scores of that class are called rough."""
 OF_ONE_KIND = 4
-"""Images with so many near copies on average may only be of one kind, such as photographs of the back of the eye."""
+"""If images have on average this many near copies, they may be of one kind rather than copies, such as eye photographs.
+"""
 MOST_OF_IT = 0.9
-"""A mask with a larger share of structure may be inverted."""
+"""If structure covers a larger share of a mask than this, the mask may be inverted."""
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
 NEAR_WITHIN = "Images that look alike at one site, of different patients"
 TORN = "Pixel-identical images with different labels"
 TWO_LABELS = "with different labels"
-"""The end of TORN, which is the same whatever samples are."""
+"""The end of TORN, which stays the same if another noun replaces "images"."""
 MEAN_PATIENTS = "Patients with several images"
 PATIENT_NAMES = "Names of patients"
 DOMINANT = "Patients with an outlying part of the images of a site"
-"""Titles of checks that others ask for; `in_units` words them for a study."""
+"""Titles of checks that other code looks up; `in_units` replaces "patients" by the study's noun."""
 UNKNOWN = {
     "patient": "patients unknown",
     "base": "source images unknown",
     "pixels": "images have not been compared; the next preparation of the data does",
 }
-"""Reasons why a check could not be made, by the column that it needs."""
+"""Reasons why a check could not be made, by the column that is missing."""
 
 
 @dataclass(frozen=True)
 class NearCopies:
-    """Two prepared images that look alike, each with its site, split and sample, and how alike they are, in words."""
+    """Two prepared images that look alike, each with its site, split and sample, and their correlation in words."""
 
     images: tuple[Tile, Tile]
     likeness: str
@@ -68,9 +69,14 @@ class NearCopies:
 
 @dataclass(frozen=True)
 class Check:
-    """One check of the data. `status` is ok, PROBLEM, suspect, unknown, or caveat where an overlap is by design.
+    """The outcome of one check of the data.
 
-    `nearest` are the most alike of the pairs that the check has found, if it is about near copies.
+    Attributes
+    ----------
+    what : title of the check
+    status : ok, PROBLEM, suspect, unknown, or caveat for an overlap that is by design
+    detail : what was found
+    nearest : the most similar pairs of images, for the check for near copies
     """
 
     what: str
@@ -81,16 +87,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Cohort:
-    """One partition.
+    """The images and patients of one partition (which sites train, test and are held out), with the checks of its data.
 
     Attributes
     ----------
+    title : name of the partition
     table, checks, caveats : what the page shows
-    patients : True where patients are known
-    images, people : number of images and of known patients
-    few : what is said of sites whose test samples are of one class, or few of one
-    unit : what the column of patients names
-    partition_id, assigned : id of the partition, and sample, site, role and split of each of its samples
+    patients : whether patient ids are known
+    images, people : numbers of images and of known patients
+    few : a clause for each site whose test samples are of one class, or few of one class
+    unit, sample : the study's nouns for a patient and for an image
+    partition_id, assigned : id of the partition, and a table of sample, site, role and split
     """
 
     title: str
@@ -108,19 +115,19 @@ class Cohort:
 
     @property
     def doubted(self) -> bool:
-        """True where what the table calls patients may not be patients, so that their number means little."""
+        """True if a check found that the ids in the patient column may not identify patients."""
         asked = {in_units(title, self.unit) for title in (MEAN_PATIENTS, PATIENT_NAMES)}
         return any(check.what in asked and check.status == "suspect" for check in self.checks)
 
 
 def in_units(title: str, unit: str) -> str:
-    """Return the title of a check in the noun of a study: of lesions, for example, in the place of patients."""
+    """Return a check's title with "patients" replaced by the study's noun for them, such as lesions."""
     units = plural(unit)
     return title.replace("Patients", units.capitalize()).replace("patients", units)
 
 
 def _in_samples(cohort: Cohort, sample: str) -> Cohort:
-    """Return a cohort whose texts are in the noun of its dataset."""
+    """Return a cohort with "images" in its texts replaced by the dataset's noun for them, such as signal windows."""
     table = cohort.table
     header = tuple(in_samples(name, sample) for name in table.header)
     checks = [
@@ -138,7 +145,7 @@ def _in_samples(cohort: Cohort, sample: str) -> Cohort:
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
-    """Return a cohort for each partition of a study whose files are there."""
+    """Return the cohort of each partition of a study; partitions whose files are missing are left out."""
     assigned: dict[str, tuple[Run, pd.DataFrame]] = {}
     tests: dict[tuple[str, Partition], list[pd.DataFrame]] = defaultdict(list)
     for run in results.plan.runs.values():
@@ -178,20 +185,20 @@ def cohorts(results: StudyResults) -> list[Cohort]:
 
 
 def problems(cohorts: Iterable[Cohort], status: str = "PROBLEM") -> list[str]:
-    """Return each check that has a status in any of the cohorts, with its detail, once: by default, each that fails."""
+    """Return title and detail of each check with a given status, without repetitions; by default, failed checks."""
     failed = (check for cohort in cohorts for check in cohort.checks if check.status == status)
     return list(dict.fromkeys(f"{check.what}: {check.detail}" for check in failed))
 
 
 def events(cohorts: Iterable[Cohort]) -> list[str]:
-    """Return what is said, in any of the cohorts, of sites with one class or with few samples of a class, once."""
+    """Return the clauses about sites with one class, or few samples of a class, of all cohorts, without repetitions."""
     return list(dict.fromkeys(line for cohort in cohorts for line in cohort.few))
 
 
 def _assigned_samples(results: StudyResults, data: str, partition: str) -> pd.DataFrame:
-    """Return every sample of a partition with its label, patient, base and pixels, where these are known.
+    """Return the samples of a partition with label, patient, source image (`base`) and pixel digest, where known.
 
-    Images of a task without class probabilities have no label: what is said of classes has no meaning for them.
+    `data` and `partition` are ids. Tasks without class probabilities, such as segmentation, have no labels here.
     """
     assigned = results.predictions.partition(partition)[["sample", "site", "role", "split"]]
     files = results.paths.data_files(data)
@@ -217,9 +224,10 @@ def _cohort(
     one_each: bool = False,
     unit: str = "patient",
 ) -> Cohort:
-    """Return the cohort of a partition with these samples. `tested` are the test samples of all its folds.
+    """Return the cohort of one partition: its table, checks and caveats.
 
-    `unit` is what the column of patients names.
+    `rows` are its samples, `tested` the test samples of all its folds, and `album` its images for the near-copy check.
+    `one_each` says that the study declares one image for each patient, and `unit` is its noun for a patient.
     """
     units = plural(unit)
     cells = [
@@ -270,7 +278,7 @@ def _site(role: str, site: str, rows: pd.DataFrame, classes: int) -> tuple[str, 
 
 
 def _split(rows: pd.DataFrame, classes: int) -> str:
-    """Return images and the share of class 1, or of the commonest of several classes: `1,200 (50.0 %)`."""
+    """Return the image count and the share of class 1, or of the commonest of several classes: `1,200 (50.0 %)`."""
     if rows.empty:
         return DASH
     if "label" not in rows:
@@ -280,7 +288,7 @@ def _split(rows: pd.DataFrame, classes: int) -> str:
 
 
 def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
-    """Return the checks that nothing is on two sides of a split, or at internal and external sites."""
+    """Return the checks that no sample, patient, source image or identical image is in two splits or site roles."""
     inside = rows[rows["role"] == "internal"]
     outside = rows[rows["role"] == "external"]
     train, val, test = (inside[inside["split"] == split] for split in SPLITS)
@@ -308,7 +316,7 @@ def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
 
 
 def _within(rows: pd.DataFrame) -> Iterator[Check]:
-    """Yield the checks that no image is there twice at a site, and none with two labels."""
+    """Yield the checks that no image occurs twice at a site, and that identical images have the same label."""
     if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
         return
     compared = rows.dropna(subset="pixels")
@@ -321,13 +329,16 @@ def _within(rows: pd.DataFrame) -> Iterator[Check]:
 
 
 def _images_of(rows: pd.DataFrame) -> str:
-    """Return how many images each site has of these rows; empty without any."""
+    """Return how many of the rows each site has, in words; '' if there are no rows."""
     counts = rows.groupby("site", sort=False).size()
     return listed([f"{counted(n, 'image')} at {site}" for site, n in counts.items()])
 
 
 def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator[Check]:
-    """Yield the check that no image looks like one on the other side of a split, or at another kind of site."""
+    """Yield the checks that no two images look alike across splits, or within a site with different patient ids.
+
+    `album` reads the images to compare; without it, or without recorded hashes of the images, nothing is checked.
+    """
     if "look" not in rows or "base" in rows or album is None:
         return
     array = np.asanyarray(album.images)
@@ -363,12 +374,12 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
 
 
 class _Coded:
-    """The images whose codes are known, by their number: whose they are, on which side of a split, and how they look.
+    """Images with perceptual hashes, identified by row number, for the near-copy check.
 
     Attributes
     ----------
-    rows : the table of these images, numbered from 0
-    codes : their codes (images, crops), uint64
+    rows : the table of the images, indexed from 0
+    codes : their perceptual hashes, shape (images, crops), uint64
     """
 
     def __init__(self, rows: pd.DataFrame, album: Album, unit: str) -> None:
@@ -383,25 +394,28 @@ class _Coded:
             self._patients = rows["patient"].astype(object).where(rows["patient"].notna(), None).to_numpy()
 
     def one_person(self, i: int, j: int) -> bool:
-        """Return whether two images are known to be of one patient."""
+        """Return True if both images are known to show the same patient; i and j are row numbers."""
         return self._patients[i] is not None and self._patients[i] == self._patients[j]
 
     def apart(self, i: int, j: int) -> bool:
-        """Return whether two images lie on two sides of a split, or at two kinds of site."""
+        """Return True if the images i and j are in different splits; each external site counts as its own split."""
         return bool(self._sides[i] != self._sides[j])
 
     def asked(self, i: int, j: int) -> bool:
-        """Return whether a copy would matter: on two sides, or at one site under the names of two patients."""
+        """Return True if a copy would matter: across splits, or at one site with different or unknown patients.
+
+        Images with equal pixels are left to other checks. i and j are row numbers.
+        """
         if self._pixels[i] == self._pixels[j]:
             return False
         return self.apart(i, j) or (self._sites[i] == self._sites[j] and not self.one_person(i, j))
 
     def likeness(self, i: int, j: int, crop: int) -> float:
-        """Return the likeness of image i to one near a crop of image j."""
+        """Return the correlation of image i with the best-matching crop of image j near its crop number `crop`."""
         return self._album.likeness(self._places[i], self._places[j], crop)
 
     def pictured(self, i: int, j: int, correlation: float) -> NearCopies:
-        """Return two images as the page shows them."""
+        """Return the images i and j with captions for the page, and their correlation in words."""
         first, second = (
             Tile(
                 np.asarray(self._album.images[self._places[k]]),
@@ -415,12 +429,12 @@ class _Coded:
         return NearCopies((first, second), f"Correlation {correlation:.3f}, {people}")
 
     def described(self, found: Sequence[tuple[int, int]]) -> str:
-        """Return how many pairs were found, at which sites, and the first of them."""
+        """Return the number of pairs found, their images by site, and the names of the first pair."""
         first, second = (self.rows["sample"][k] for k in found[0])
         return f"{counted(len(found), 'pair')} ({_images_of(self._members(found))}), such as {first} and {second}"
 
     def doubt(self, found: Sequence[tuple[int, int]]) -> str:
-        """Return what speaks against copies: that each image has many; empty if it has few."""
+        """Return a remark that images with many look-alikes each may not be copies; '' if they have few."""
         partners = 2 * len(found) / len(self._members(found))
         if partners < OF_ONE_KIND:
             return ""
@@ -431,7 +445,7 @@ class _Coded:
 
 
 def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:
-    """Yield the checks that neither the format of files nor the lack of colour goes with the class."""
+    """Yield the checks that neither the file format nor greyscale gives the class away."""
     if "label" not in rows or len(rows) < MANY:
         return
     grey = rows["grey"].map({True: "grey", False: "in colour"}) if "grey" in rows else pd.Series(dtype=str)
@@ -443,14 +457,14 @@ def _by_class(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[Check]:
 
 
 def _contrast(rows: pd.DataFrame) -> Iterator[Check]:
-    """Yield the check that no image has one value throughout."""
+    """Yield the check that no image has the same value everywhere."""
     if "flat" in rows and rows["flat"].notna().any():
         detail = _images_of(rows[rows["flat"].fillna(False).astype(bool)])
         yield Check("Images without contrast", "PROBLEM" if detail else "ok", detail or "none")
 
 
 def _masks(rows: pd.DataFrame) -> Iterator[Check]:
-    """Yield the check that masks are not inverted: a problem where it may be so for half of a site's masks or more."""
+    """Yield the check that masks are not inverted: a problem if half of a site's masks or more may be."""
     if "structure" in rows and rows["structure"].notna().any():
         inverted = (rows["structure"] > MOST_OF_IT).groupby(rows["site"], sort=False).agg(["sum", "mean"])
         inverted = inverted[inverted["sum"] > 0]
@@ -461,15 +475,15 @@ def _masks(rows: pd.DataFrame) -> Iterator[Check]:
 
 
 def _tolerance(task: Task, rows: pd.DataFrame) -> Check:
-    """Return the check that the tolerance of surface Dice is a few pixels at most."""
+    """Return the check that the tolerance of surface Dice is at most a few pixels."""
     doubt = task.doubt(rows.reindex(columns=[*SPACING]).to_numpy(dtype=float))
     return Check("Tolerance of surface Dice", "suspect" if doubt else "ok", doubt or "a few pixels at most")
 
 
 def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterator[Check]:
-    """Yield the checks that `patient` names patients: not images, not several people, and each of them in one way.
+    """Yield the checks that the column `patient` holds patient ids: one spelling each, no image names, no placeholders.
 
-    Where the study says that each image is of another patient (`one_each`), as many patients as images are no doubt.
+    `one_each` says that the study declares one image for each patient, so that unique ids are no reason for doubt.
     """
     if not _patients_known(rows):
         return
@@ -500,7 +514,7 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterato
 
 
 def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
-    """Yield a clause for each site whose test samples are of one class only, or of few patients of a class."""
+    """Yield a clause for each site whose test samples are of one class, or have few patients of one of two classes."""
     if "label" not in test:
         return
     column, noun = ("patient", unit) if _patients_known(test) else ("sample", "image")
@@ -514,7 +528,7 @@ def _few(test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[st
 
 
 def _few_said(few: Sequence[str]) -> Iterator[str]:
-    """Yield a caveat about the sites with few test samples of a class; another one names those of one class."""
+    """Yield a caveat about sites with few test samples of a class; `few` are the clauses of `_few`."""
     if several := [text for text in few if not text.startswith("one class only")]:
         more = f" and at {counted(len(several) - NAMED, 'further site')}" if len(several) > NAMED else ""
         yield (
@@ -524,7 +538,7 @@ def _few_said(few: Sequence[str]) -> Iterator[str]:
 
 
 def _lacking(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
-    """Yield a clause for each site that lacks some of more than two classes."""
+    """Yield a clause for each site that lacks some of three or more classes."""
     if len(classes) < 3 or "label" not in rows:
         return
     for site, part in rows.groupby("site", sort=False):
@@ -535,7 +549,7 @@ def _lacking(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
 
 
 def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
-    """Yield a caveat where classes go with sites."""
+    """Yield a caveat if class and site are strongly associated (Cramér's V)."""
     if "label" not in rows:
         return
     counts = [[int((part["label"] == k).sum()) for k in range(classes)] for _, part in rows.groupby("site", sort=False)]
@@ -548,7 +562,7 @@ def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
-    """Return the check that no value of the column `unit` is on both sides."""
+    """Return the check that no value of the column `unit` occurs in both tables, such as training and test samples."""
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
         return Check(what, "unknown", UNKNOWN[unit])
     rows = pd.concat([left, right])
@@ -558,7 +572,7 @@ def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Che
 
 
 def _copies(inside: pd.DataFrame) -> Check:
-    """Return the check that no image is at several internal sites."""
+    """Return the check that no image occurs at several internal sites."""
     title = "Pixel-identical images shared by internal sites"
     if "pixels" not in inside or inside["pixels"].isna().all():
         return Check(title, "unknown", UNKNOWN["pixels"])
@@ -567,10 +581,10 @@ def _copies(inside: pd.DataFrame) -> Check:
 
 
 def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, meant: bool) -> Check:
-    """Return the outcome of a check of `rows` that has found `shared` values of the column `unit`.
+    """Return the outcome of a check that found `shared` values of the column `unit` in `rows`.
 
-    Sharing is `meant` where sites show the same source images by design. Otherwise it is a problem, and the detail
-    says how many images of each site are affected.
+    `meant` says that sites share source images by design; else sharing is a problem, and the detail counts the affected
+    images of each site.
     """
     unknown = int(rows[unit].isna().sum())
     also = f"; unknown for {unknown:,} images" if unknown else ""
@@ -582,12 +596,12 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
 
 
 def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
-    """Return the values of a column that are on both sides."""
+    """Return the values of the column `unit` that occur in both tables."""
     return set(left[unit].dropna()) & set(right[unit].dropna())
 
 
 def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
-    """Yield the caveats that follow from the test samples."""
+    """Yield caveats about intervals and scores that follow from the test samples, such as unknown or few patients."""
     train = rows[rows["split"] == "train"]
     outside = rows[rows["role"] == "external"]
     if "base" in rows and (seen := len(_shared("base", train, outside))):

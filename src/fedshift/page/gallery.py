@@ -1,6 +1,6 @@
-"""reports/index.html: all studies, the tables and figures of papers that they reproduce, and the outcomes.
+"""The index reports/index.html: all studies, their outcomes, and the tables and figures of papers that they reproduce.
 
-Studies of earlier calls are shown by their headline.json, which is written with their pages, so that the two agree.
+A study from an earlier call is shown as recorded in its headline.json, which is written together with its page.
 """
 
 from __future__ import annotations
@@ -39,15 +39,24 @@ KINDS = {
     "published": "a mapping",
     "reproduces": "a list of texts",
 }
-"""The entries of headline.json that are read, and what they are where they are there."""
+"""The entries of headline.json that the index reads, with the type that each must have if it exists."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One study in the index.
 
-    `link` is empty without a page, and `scale` where data are the same at every scale; `trends` and `published` are
-    dashes without a result.
+    Attributes
+    ----------
+    name, title : name of the YAML file, and title of the study
+    reproduces : ids of the tables and figures of papers that it reproduces
+    state : complete, or what is missing or wrong
+    scale : mini or paper; empty if the data are the same at every scale
+    synthetic : whether the data are invented
+    lead : the study's answer in sentences
+    problems : failed checks of the data
+    trends, published : how many of the papers' trends and values hold; a dash without a result
+    link : link to the page; empty without one
     """
 
     name: str
@@ -64,12 +73,15 @@ class Entry:
 
     @property
     def counts(self) -> bool:
-        """True where the study is complete, not at a smaller scale, and on real data."""
+        """True if the study is complete, at its full scale, and on real data."""
         return self.state == COMPLETE and self.scale in ("paper", "") and not self.synthetic
 
 
 def write(studies: Path, paths: Paths) -> Path:
-    """Write reports/index.html with the studies of a folder and others that have a headline.json."""
+    """Write reports/index.html and return its path.
+
+    It lists the studies declared in the folder `studies`, and others that have a headline.json.
+    """
     out = paths.page("index")
     entries = list(_entries(studies, paths))
     items = _items(studies, entries)
@@ -90,7 +102,7 @@ def write(studies: Path, paths: Paths) -> Path:
 
 
 def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
-    """Return the tables and figures of papers that a project lists; without a list, those that studies reproduce."""
+    """Return the tables and figures of papers, by id, that the project lists or else that studies reproduce."""
     listing = papers(studies)
     items = published_words.items(listing) if listing.exists() else {}
     if listing.parent == studies.parent:
@@ -100,9 +112,10 @@ def _items(studies: Path, entries: list[Entry]) -> dict[str, Item]:
 
 
 def write_headline(results: StudyResults, lead: str, reproduction: Reproduction, problems: Sequence[str] = ()) -> Path:
-    """Write results/studies/{study}/headline.json. A run that lacks any prediction counts as missing.
+    """Write results/studies/{study}/headline.json, a study's summary for the index, and return its path.
 
-    `problems` are the checks of the data that fail.
+    `lead` is the study's answer in sentences, and `problems` are the failed checks of its data. A run that lacks any
+    prediction counts as missing.
     """
     plan = results.plan
     out = results.files.headline
@@ -127,7 +140,10 @@ def write_headline(results: StudyResults, lead: str, reproduction: Reproduction,
 
 
 def read_headline(paths: Paths, study: str) -> dict[str, Any]:
-    """Return what was written last, or nothing. Raises UserError where the file is damaged or unreadable."""
+    """Return the content of a study's headline.json; empty if there is none, or if it belongs to another study.
+
+    Raises UserError if the file is damaged or unreadable.
+    """
     path = paths.study_files(study).headline
     if not path.exists():
         return {}
@@ -144,7 +160,7 @@ def read_headline(paths: Paths, study: str) -> dict[str, Any]:
 
 
 def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
-    """Yield the studies that are declared, then those that only earlier calls have left."""
+    """Yield the declared studies, then those that only have results of earlier calls."""
     declared = published_words.said(studies)
     earlier = sorted(p.parent.name for p in (paths.root / "results" / "studies").glob("*/headline.json"))
     for name in dict.fromkeys([*declared, *earlier]):
@@ -172,9 +188,10 @@ def _entries(studies: Path, paths: Paths) -> Iterator[Entry]:
 
 
 def _headline(path: Path, paths: Paths) -> tuple[dict[str, Any], str]:
-    """Return what a study says of its results; or nothing, what is wrong with its headline.json and how to mend it.
+    """Return the content of a study's headline.json, and what is wrong with the file.
 
-    `path` is the YAML file of the study. One damaged file does not hide the other studies.
+    For an intact file the second part is ''; for a damaged one the first is empty and the second names the remedy.
+    `path` is the study's YAML file. The fault is printed as well, and does not stop the other studies.
     """
     try:
         return read_headline(paths, path.stem), ""
@@ -190,7 +207,10 @@ def _headline(path: Path, paths: Paths) -> tuple[dict[str, Any], str]:
 
 
 def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> str:
-    """Return that a study is complete, or what it lacks."""
+    """Return the state of a study: complete, or what is missing, outdated or invalid.
+
+    `headline` is the content of its headline.json, and `page` the path of its page.
+    """
     if page.exists() and not headline:
         return "an old page: run fedshift report again"
     if not headline:
@@ -209,7 +229,7 @@ def _state(path: Path, headline: dict[str, Any], page: Path, paths: Paths) -> st
 
 
 def _begun(path: Path, paths: Paths) -> str:
-    """Return how far a study without a page has come, at the scale with most finished runs."""
+    """Return how many runs of a study without a page are finished, at the scale that has most."""
     if not path.exists():
         return NOT_RUN
     done, plan, fault = _furthest(path, paths)
@@ -222,7 +242,10 @@ def _begun(path: Path, paths: Paths) -> str:
 
 
 def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
-    """Return the finished runs of a study at the scale with most of them, and its plan; or what is wrong with it."""
+    """Return the number of finished runs and the plan of a study, at the scale with most of them, and ''.
+
+    If the study's YAML is not valid, return 0, None and what is wrong with it.
+    """
     try:
         plans = [study.load(path, scale) for scale in get_args(Scale)]
     except UserError as error:
@@ -233,7 +256,7 @@ def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
 
 
 def _trends(counts: dict[str, Any]) -> str:
-    """Return how many trends surely hold: `3 of 4 surely hold; 1 in doubt`."""
+    """Return how many trends of papers hold as text: `3 of 4 surely hold; 1 in doubt`; a dash if none is declared."""
     if not counts.get("of"):
         return DASH
     if counts.get("reason"):
@@ -247,5 +270,5 @@ def _trends(counts: dict[str, Any]) -> str:
 
 
 def _published(counts: dict[str, Any]) -> str:
-    """Return how many published values got each verdict: `41 within, 15 outside`."""
+    """Return how many published values got each verdict as text: `41 within, 15 outside`; a dash without any."""
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts.get(verdict)) or DASH

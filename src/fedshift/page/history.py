@@ -1,4 +1,4 @@
-"""The record of a study's runs: code, machines, selection, communication and time."""
+"""How the runs of a study were trained: code, machines, model selection, communication, time and convergence."""
 
 from __future__ import annotations
 
@@ -21,19 +21,25 @@ from .html import Light
 from .phrases import chosen_by, in_percent, in_samples
 
 SMALL = 0.005
-"""A rise of validation accuracy that counts as none."""
+"""A rise of validation accuracy below this counts as none."""
 STUCK = 0.98
-"""A share of one class among the answers with which a training has learnt to give that class."""
+"""If at least this share of a run's predictions is one class, the training counts as collapsed to that class."""
 FEWEST_ROUNDS = 10
-"""With fewer rounds nobody can see whether validation still rises."""
+"""With fewer rounds it cannot be seen whether validation accuracy still rises."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The record of one run. `manifest` is empty where the run has not finished.
+    """The training record of one run.
 
-    Floats and seconds are sums over all clients and rounds, and over every process that worked on the run. `select_by`
-    names the validation value that the kept round is best in: a metric, or `loss`.
+    Attributes
+    ----------
+    name, condition, seed : id of the run, title of its condition (algorithm x batch norm policy x settings), and seed
+    manifest : content of its manifest.json; empty if the run has not finished
+    rounds : number of rounds; 0 if unknown
+    floats_down, floats_up : numbers sent to clients and to the server, summed over clients and rounds
+    seconds : training time, summed over clients, rounds and all processes that worked on the run
+    select_by : validation metric, or `loss`, that chose the round to keep
     """
 
     name: str
@@ -53,12 +59,12 @@ class Trained:
 
     @property
     def before(self) -> float:
-        """Floats that clients sent and received before the first round, such as offers for an add-on."""
+        """Number of floats that clients sent and received before the first round, such as statistics for an add-on."""
         return float(self.manifest.get("floats_before") or 0)
 
 
 def trained(results: StudyResults) -> list[Trained]:
-    """Return all runs of a study, in its order."""
+    """Return the training record of each run of a study, in the study's order."""
     rounds = results.rounds
     findings = results.findings
     spent: dict[str, tuple[int, float, float, float]] = {}
@@ -79,7 +85,10 @@ def trained(results: StudyResults) -> list[Trained]:
 
 
 def of_one_class(results: StudyResults, condition: Condition) -> str:
-    """Return that trainings of a condition answer nearly always with one class at home; empty where none does."""
+    """Return a warning about trainings that predict nearly always the same class at internal sites; '' if none does.
+
+    `condition` is an algorithm with batch norm policy and settings, whose runs are checked.
+    """
     key = condition.level_inference
     if not results.plan.study.task.has_probabilities:
         return ""
@@ -101,7 +110,7 @@ def of_one_class(results: StudyResults, condition: Condition) -> str:
 
 
 def costs(runs: list[Trained]) -> Table:
-    """Return what each run sent, and how long it took."""
+    """Return a table of the communication and training time of each run."""
     columns = {
         "Condition": [run.condition for run in runs],
         "Seed": [str(run.seed) for run in runs],
@@ -144,7 +153,7 @@ def _bytes(floats: float) -> str:
 
 
 def runs_table(runs: list[Trained]) -> Table:
-    """Return identity and selection of each run."""
+    """Return a table of the runs: condition, seed, round kept by model selection, device and start."""
     percent = all(in_percent(run.select_by) for run in runs)
     columns = {
         "Run": [run.name for run in runs],
@@ -161,15 +170,15 @@ def runs_table(runs: list[Trained]) -> Table:
 
 
 def _validation(run: Trained) -> str:
-    """Return the validation value of the kept round."""
+    """Return the validation value of the round that a run kept, as text; a dash if unknown."""
     value = run.manifest.get("best_value")
     return chosen_by(value, run.select_by) if isinstance(value, int | float) else DASH
 
 
 def facts(runs: list[Trained]) -> list[tuple[str, str]]:
-    """Return code and software of runs: name and value, several values where runs differ.
+    """Return the code and software that trained the runs, as pairs of name and value; values join where runs differ.
 
-    Where finished runs were accepted as unchanged after a change of the code, the reasons and dates follow.
+    If finished runs were accepted as unchanged after a change of the code, the last pair has the reasons and dates.
     """
     manifests = [run.manifest for run in runs if run.manifest]
     versions = [manifest.get("versions") or {} for manifest in manifests]
@@ -192,14 +201,14 @@ def facts(runs: list[Trained]) -> list[tuple[str, str]]:
 
 
 def _accepted(change: dict[str, Any]) -> str:
-    """Return why and when a run was accepted as unchanged: `only messages changed (2026-01-31)`."""
+    """Return why and when a finished run was accepted after a change of code: `only messages changed (2026-01-31)`."""
     reason = change.get("reason") or "no reason given"
     date = str(change.get("date") or "")[:10]
     return f"{reason} ({date})" if date else reason
 
 
 def _on_device(manifest: dict[str, Any]) -> str:
-    """Return how networks were trained: `float32, channels last, deterministic, driver 580.1, capability 9.0`."""
+    """Return the numerical settings of a run's device: `float32, channels last, deterministic, driver 580.1`."""
     if "precision" not in manifest:
         return DASH
     layout = "last" if manifest.get("channels_last") else "first"
@@ -209,7 +218,7 @@ def _on_device(manifest: dict[str, Any]) -> str:
 
 
 def _arithmetic(manifest: dict[str, Any]) -> str:
-    """Return what decides the last digits: `torch AVX512, oneDNN on, processor avx2 avx512_f, threads 1`."""
+    """Return the CPU settings that decide the last digits of results: `torch AVX512, oneDNN on, threads 1`."""
     recorded = manifest.get("arithmetic")
     if not recorded:
         return DASH
@@ -217,7 +226,10 @@ def _arithmetic(manifest: dict[str, Any]) -> str:
 
 
 def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
-    """Yield the caveats that follow from the seeds, the code and the rounds of the runs."""
+    """Yield caveats that follow from the number of seeds, the code versions and the convergence of the runs.
+
+    `rounds` is the table of rounds of all runs, with columns run, round, split and accuracy.
+    """
     done = [run for run in runs if run.manifest]
     seeds = len(findings.plan.study.seeds)
     if seeds == 1:
@@ -237,7 +249,10 @@ def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> It
 
 
 def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
-    """Yield what is said of trainings that may not have converged. `rounds` are those of all runs."""
+    """Yield sentences about trainings that may not have converged, as judged by the round that validation chose.
+
+    `rounds` is the table of rounds of all runs, with columns run, round, split and accuracy.
+    """
     done = [run for run in runs if run.manifest]
     # Under other schedules the rate falls, and the last rounds are the best by design: these are looked at closely.
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
@@ -262,7 +277,7 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
 
 
 def seen(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> int:
-    """Return how many trainings `unfinished` can judge: finished ones with validation samples to judge them by."""
+    """Return how many trainings `unfinished` can judge: finished ones with validation samples."""
     validated = set(rounds.loc[rounds["split"] == "val", "run"])
     chosen = {run.name for run in runs if run.manifest.get("best_value") is not None}
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
@@ -270,12 +285,12 @@ def seen(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> int:
 
 
 def training_light(stuck: str, late: str, judged: int, planned: int) -> Light:
-    """Return whether trainings have converged, and over how many of the planned ones this speaks.
+    """Return the status light on convergence, and how many of the planned trainings it is based on.
 
     Parameters
     ----------
-    stuck : what is said of trainings that answer with one class; empty if none does
-    late : what is said of trainings that may not have converged; empty if all that are judged have
+    stuck : sentence about trainings that predict one class; empty if none does
+    late : sentence about trainings that may not have converged; empty if there are none among those judged
     judged, planned : how many trainings can be judged (see `seen`), and how many the study plans
     """
     if stuck:
@@ -291,10 +306,11 @@ def training_light(stuck: str, late: str, judged: int, planned: int) -> Light:
 
 
 def still_rises(rounds: pd.DataFrame) -> bool:
-    """Return whether validation accuracy rises at the end of a training by more than it varies there.
+    """Return True if validation accuracy at the end of a training rises by more than it fluctuates.
 
-    The mean of the last fifth of the rounds is compared with that of the fifth before, in units of the deviation of
-    both from a straight line, and must be half a point higher at least. Fewer than FEWEST_ROUNDS tell nothing.
+    The mean of the last fifth of the rounds is compared with the mean of the fifth before. The rise must exceed SMALL
+    and twice the standard deviation of both fifths around a straight line, divided by the root of their length. With
+    fewer than FEWEST_ROUNDS the result is False. `rounds` is the table of rounds of one run.
     """
     values = rounds[rounds["split"] == "val"].groupby("round")["accuracy"].mean().to_numpy()
     fifth = len(values) // 5
@@ -308,7 +324,7 @@ def still_rises(rounds: pd.DataFrame) -> bool:
 
 
 def _of_several_codes(findings: Findings, runs: list[Trained]) -> bool:
-    """Return whether runs with the same plug-ins were trained by different code."""
+    """Return True if runs with the same plug-ins were trained by different versions of the code."""
     # the digest covers a run's plug-ins, so that only runs with the same ones can be held together
     codes: dict[frozenset[str], set[object]] = {}
     for run in runs:

@@ -1,7 +1,7 @@
-"""What sentences and tables are made of: numbers with intervals, counts, and nouns for sites and patients.
+"""Phrases for sentences and tables of a page: numbers with intervals, counts, and nouns for sites and patients.
 
-Everywhere on the page, `unit` is what the intervals resample, in the plural: `patients`, or `images` where patients are
-unknown, or what the study says (see `nouns`).
+On all pages, `unit` is the plural noun of what intervals resample: `patients`, or `images` if patients are unknown, or
+the study's own noun such as `lesions` (see `Nouns`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BOTH = ("internal", "external")
 
 
 def joined(*parts: str) -> str:
-    """Return sentences one after another, without the empty ones."""
+    """Join sentences with spaces, leaving out empty ones."""
     return " ".join(filter(None, parts))
 
 
 def in_samples(text: str, sample: str) -> str:
-    """Return a text about images in the noun of a dataset: about windows of a signal, for example."""
+    """Return a text with "image" replaced by the dataset's noun for a sample, such as "window" for signals."""
     if sample[:1] not in "aeiou":
         text = re.sub(r"\b([Aa])n image\b", r"\1 image", text)
     for word, other in (("image", sample), ("images", plural(sample))):
@@ -45,48 +45,48 @@ def in_samples(text: str, sample: str) -> str:
 
 
 def verb(count: int, plural: str) -> str:
-    """Return a verb in the number that belongs to a count: `take`, or `takes` for 1."""
+    """Return a verb, given in the plural, in the number that fits a count: `take`, or `takes` for 1."""
     return plural if count != 1 else {"are": "is", "were": "was"}.get(plural, f"{plural}s")
 
 
 def capital(text: str) -> str:
-    """Return a text with a capital first letter; the others stay as they are."""
+    """Return a text with its first letter in upper case and all others unchanged."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def metric_named(name: str) -> Metric:
-    """Return a metric by its name."""
+    """Return the metric plug-in with the given name. Raises UserError for an unknown name."""
     metric: Metric = registry.build("metric", name)
     return metric
 
 
 def in_percent(criterion: str) -> bool:
-    """Return whether values of what chooses rounds and trainings are in percent: a metric's may be, a loss never is."""
+    """Return True if a model selection criterion is shown in percent; `criterion` is a metric's name or `loss`."""
     return criterion != "loss" and metric_named(criterion).percent
 
 
 def chosen_by(value: float, criterion: str) -> str:
-    """Return a value of what chooses rounds and trainings: percent with one decimal, or three decimals."""
+    """Return a validation value of a model selection criterion as text: percent with one decimal, or three decimals."""
     return f"{100 * value:.1f}" if in_percent(criterion) else f"{value:.3f}"
 
 
 def heading(metric: Metric) -> str:
-    """Return the title of a metric with its unit, as a column or a caption names it."""
+    """Return a metric's title with its unit, for columns and captions: `Accuracy (%)`."""
     return f"{metric.title} (%)" if metric.percent else metric.title
 
 
 def percent(metric: Metric) -> str:
-    """Return the sign that follows a value of a metric; empty for a metric that is not in percent."""
+    """Return the percent sign to put after a value of the metric; '' if the metric is not in percent."""
     return f"{_NBSP}%" if metric.percent else ""
 
 
 def level(x: float, metric: Metric) -> str:
-    """Return a value of a metric with its unit."""
+    """Return a value of a metric with its unit as text: `81.5 %`."""
     return f"{number(x, metric)}{percent(metric)}"
 
 
 def points(x: float, findings: Findings, sign: bool = False) -> str:
-    """Return a difference of the headline metric with its unit."""
+    """Return a difference of the headline metric with its unit as text: `2.3 points`, or `+2.3 points` with `sign`."""
     text = number(x, findings.headline, sign)
     if not findings.headline.percent:
         return text
@@ -96,27 +96,27 @@ def points(x: float, findings: Findings, sign: bool = False) -> str:
 
 
 def signed(value: Value, findings: Findings) -> str:
-    """Return the interval of a difference, with signs unless all of it is above zero."""
+    """Return the interval of a difference as text, with plus and minus signs unless it lies above zero."""
     return between(value, findings.headline, sign=not value.low > 0)
 
 
 def change_interval(value: Value, findings: Findings, unit: str) -> str:
-    """Return the interval of a difference, and what it resamples."""
+    """Return the interval of a difference as text: `95% interval −1.0 to 2.0 over 60 patients and 3 trainings`."""
     return f"95% interval {signed(value, findings)} {over(value, unit)}"
 
 
 def bounds(value: Value, metric: Metric, sign: bool = False, otherwise: str = "") -> str:
-    """Return the interval of a value, or `otherwise` where it has none."""
+    """Return the interval of a value as text: `1.0 to 2.0`; `otherwise` if it has none."""
     return otherwise if math.isnan(value.low) else between(value, metric, sign)
 
 
 def interval(value: Value, metric: Metric, resampled: str, otherwise: str = "no interval") -> str:
-    """Return `95% interval 1.0 to 2.0 over patients`, or `otherwise` where there is no interval."""
+    """Return `95% interval 1.0 to 2.0` followed by the text `resampled`; `otherwise` if there is no interval."""
     return otherwise if math.isnan(value.low) else f"95% interval {between(value, metric)} {resampled}"
 
 
 def over(value: Value, unit: str) -> str:
-    """Return what an interval resamples, with numbers: `over 60 patients and 3 trainings`, or patients only."""
+    """Return what an interval resamples: `over 60 patients and 3 trainings`, or `over 60 patients only`."""
     patients = unit
     trainings = "trainings"
     if value.patients > 0:
@@ -128,18 +128,18 @@ def over(value: Value, unit: str) -> str:
 
 
 def of_seeds(value: Value, condition: Condition) -> str:
-    """Return in brackets how many of its condition's seeds a value has; nothing where it has all."""
+    """Return ` (2 of 3 seeds)` if a value lacks some seeds of its condition; '' if it has all."""
     wanted = len(condition.seeds)
     return "" if value.seeds == wanted else f" ({value.seeds} of {wanted} seeds)"
 
 
 def resampled(seeds: int, unit: str) -> str:
-    """Return what the intervals of a table resample: `over patients and trainings`, or patients with one training."""
+    """Return what a table's intervals resample: `over patients and trainings`, or `over patients` for a single seed."""
     return f"over {unit}" if seeds == 1 else f"over {unit} and trainings"
 
 
 def blind(value: Value, findings: Findings) -> str:
-    """Return the levels of chance and of the commonest class; empty for a metric that has none."""
+    """Return the scores of guessing and of always giving the commonest class; '' if the metric has no such scores."""
     if math.isnan(value.chance):
         return ""
     chance, majority = (number(x, findings.headline) for x in (value.chance, value.majority))
@@ -149,7 +149,10 @@ def blind(value: Value, findings: Findings) -> str:
 
 
 def why_none(findings: Findings, condition: Condition, unit: str, roles: tuple[str, ...] = BOTH) -> str:
-    """Return why the headline metric has no interval."""
+    """Return the reason why the headline metric has no interval, such as too few patients at a site.
+
+    `roles` are the site roles to look at, internal and external.
+    """
     metric = findings.headline
     if not metric.has_interval:
         return f"{inner(metric)} comes without"
@@ -167,7 +170,7 @@ def first_line(plugin: Plugin) -> str:
 
 
 OWNERS = 3
-"""Hospitals of scanners or departments that are named. More are counted."""
+"""The most hospitals of scanners or departments that are named; more are only counted."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +179,9 @@ class Outside:
 
     Attributes
     ----------
-    sites : all of them
-    apart : those whose hospital did not train
-    shared : a clause about the others, which names the hospital that trained; empty where there are none
+    sites : all external sites
+    apart : external sites whose hospital took no part in training
+    shared : a clause about the external sites whose hospital did train, such as with another scanner; empty if none
     """
 
     sites: list[str]
@@ -188,16 +191,17 @@ class Outside:
 
 @dataclass(frozen=True)
 class Nouns:
-    """The nouns of a study.
+    """The nouns that a study's page uses for sites, samples and patients.
 
     Attributes
     ----------
-    unit : what intervals resample, in the singular
-    known : whether the table says which images belong to one unit, such as a patient
-    usual : what a site is where nothing else is said
+    unit : what intervals resample, in the singular, such as patient
+    known : whether the image table says which images belong to one unit
+    usual : the noun for a site of no declared kind
     medical : whether the images are of patients
-    sample : what one sample of the dataset is, in the singular
-    kinds, owners : what each site is, and the hospital that a scanner or department belongs to, as far as it is known
+    sample : noun for one sample of the dataset, in the singular
+    kinds : maps sites to their kind, such as hospital, scanner or client
+    owners : maps a scanner or department to its hospital, if declared
     """
 
     unit: str = "patient"
@@ -210,7 +214,7 @@ class Nouns:
 
     @classmethod
     def of(cls, plan: Plan, known: bool) -> Nouns:
-        """Return the nouns of a study; `known` says whether the table of images names patients."""
+        """Return the nouns of a study; `known` says whether the image table has patient ids."""
         study = plan.study
         of_dataset = study.dataset.site_kind
         # nobody calls a site a hospital of which not even the patients are known
@@ -236,35 +240,38 @@ class Nouns:
 
     @property
     def units(self) -> str:
-        """What intervals resample, in the plural."""
+        """The plural noun of what intervals resample, such as patients."""
         return plural(self.unit)
 
     @property
     def samples(self) -> str:
-        """What samples of the dataset are, in the plural."""
+        """The plural noun for samples of the dataset, such as images."""
         return plural(self.sample)
 
     @property
     def place(self) -> str:
-        """What any site of the study is: its kind if all are of one, else a site."""
+        """The noun for any site of the study: the kind of all sites if it is the same, else "site"."""
         return self.each(self.kinds)
 
     @property
     def other(self) -> str:
-        """What a reader may wish to know of: another site, which the study has not seen."""
+        """The noun for a site that the study has not seen, to which a reader may want to generalise."""
         return self.usual if len(set(self.kinds.values())) > 1 else self.place
 
     def each(self, sites: Iterable[str]) -> str:
-        """Return what each of several sites is: their kind if they are of one, else a site."""
+        """Return the noun for each of several sites: their common kind, or "site" if kinds differ."""
         kinds = {self.kind(site) for site in sites} or {self.usual}
         return kinds.pop() if len(kinds) == 1 else "site"
 
     def kind(self, site: str) -> SiteKind:
-        """Return what a site is."""
+        """Return the kind of a site, such as hospital, scanner or client."""
         return self.kinds.get(site, self.usual)
 
     def counted(self, sites: Sequence[str], number: Callable[[int], str] = "{:,}".format, owned: bool = True) -> str:
-        """Return the numbers of sites of each kind: `2 hospitals and 3 scanners of utrecht`, with whose if `owned`."""
+        """Return the numbers of sites by kind: `2 hospitals and 3 scanners of utrecht`.
+
+        `number` formats a count, and `owned` says whether to name the hospital of scanners and departments.
+        """
         kinds = {kind: [site for site in sites if self.kind(site) == kind] for kind in get_args(SiteKind)}
         parts = [
             f"{number(len(members))} {noun(len(members), kind)}{self._owned(members) if owned else ''}"
@@ -274,14 +281,14 @@ class Nouns:
         return listed(parts) or f"{number(0)} {plural(self.place)}"
 
     def _owned(self, sites: Sequence[str]) -> str:
-        """Return whose scanners or departments these are; empty where that is not known of each."""
+        """Return ` of ` and the hospitals that own the sites; '' if the owner of any of them is not declared."""
         owners = list(dict.fromkeys(self.owners.get(site, "") for site in sites))
         if "" in owners:
             return ""
         return f" of {listed(owners) if len(owners) <= OWNERS else counted(len(owners), 'hospital')}"
 
     def outside(self, partitions: Iterable[Partition]) -> Outside:
-        """Return the external sites of partitions, with those whose hospital trained there told apart."""
+        """Return the external sites of partitions, with those set apart whose hospital also trained."""
         insiders: dict[str, set[str]] = {}
         for partition in partitions:
             for site in partition.external:
@@ -294,15 +301,18 @@ class Nouns:
         return Outside(list(insiders), [site for site in insiders if not insiders[site]], shared)
 
     def owner(self, site: str) -> str:
-        """Return the hospital of a site: itself, unless it is a scanner or department of another."""
+        """Return the hospital of a site: the declared owner of a scanner or department, else the site itself."""
         return self.owners.get(site, site)
 
     def relatives(self, site: str, partition: Partition) -> list[str]:
-        """Return the sites of the same hospital that train."""
+        """Return the internal sites of a partition that belong to the same hospital as the site."""
         return [one for one in partition.internal if self.owner(one) == self.owner(site)]
 
     def _trained(self, owner: str, sites: Mapping[str, set[str]]) -> str:
-        """Return that the hospital of external sites trained, and with what: other scanners, if it is known."""
+        """Return a clause that the hospital `owner` of external sites also trained, with other sites of its own.
+
+        `sites` maps each external site to the internal sites of the same hospital.
+        """
         names = list(sites)
         insiders = set().union(*sites.values())
         if names == [owner]:
@@ -317,13 +327,13 @@ class Nouns:
 
 
 HOSPITALS = Nouns()
-"""The nouns of a study of hospitals and patients."""
+"""The default nouns: hospitals, patients and images."""
 HOME_OF_ALL = "the mean of {count} models, each at the {places} that trained it, on the {units} of all of them together"
-"""What "at home" is where each site is left out in turn."""
+"""What the score at internal sites means if each site is held out in turn."""
 
 
 def home_of_all(findings: Findings, condition: Condition, nouns: Nouns) -> str:
-    """Return what "at home" is where a number is averaged over partitions; empty where one model was trained."""
+    """Return what the score at internal sites means if numbers are averaged over partitions; else ''."""
     if not findings.averaged:
         return ""
     count = len(findings.alike(condition))

@@ -1,8 +1,8 @@
-"""The methods section of a page, with the rules of WILDS, what left real sites, and words that a reader may not know.
+"""The methods section of a page, its glossary, the rules of the WILDS benchmark, and what left real sites.
 
-Rules: https://wilds.stanford.edu/submit (Koh et al. 2021). The official split trains on centres 0, 3 and 4, validates
-on centre 1 and tests on centre 2; 10 seeds; batch norm takes no statistics of test images, and neither labels nor
-statistics of test data influence a standard entry.
+WILDS rules: https://wilds.stanford.edu/submit (Koh et al. 2021). The official Camelyon17 split trains on centres 0, 3
+and 4, validates on centre 1 and tests on centre 2, with 10 seeds. In a standard entry, neither labels nor statistics of
+test images, such as those of batch norm, influence a prediction.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ TRAINED: dict[str | tuple[str, ...], str] = {
     ("norm", "head"): "Norms and the last layer: norm tuning. All else keeps its initial values and does not travel.",
 }
 VERBATIM = ("Dataset", "Partition", "Initial weights")
-"""Items with names that others gave, whose words stay as they are whatever samples are."""
+"""Items whose names come from others, so that "image" in them is not replaced by the dataset's noun."""
 HOOKS = ("loss", "gradient", "backward", "correct")
 BALANCED = "all training images of the internal sites, divided by the number of classes and by the images of the class"
 
 
 def glossary(findings: Findings) -> list[tuple[str, str]]:
-    """Return each word with its meaning: BN, the BN policies of the study, and its inferences."""
+    """Return words of the page with their explanations: batch norm, its policies, and inference methods.
+
+    The word Collapse is added if a method adapts by gradient steps.
+    """
     policies = dict.fromkeys(run.bn for run in findings.plan.runs.values())
     kinds = {inference.display_name: inference for inference in findings.plan.inferences.values()}
     words = {"BN": BN}
@@ -74,7 +77,7 @@ def glossary(findings: Findings) -> list[tuple[str, str]]:
 
 
 def _kept(policy: BNPolicy) -> str:
-    """Return what a site shares of its BN layers."""
+    """Return which tensors of batch norm layers a site keeps for itself under a batch norm policy."""
     shared = {"trained factors": policy.affine, "means and variances": policy.statistics}
     kept = [part for part, travels in shared.items() if not travels]
     if not kept:
@@ -83,7 +86,7 @@ def _kept(policy: BNPolicy) -> str:
 
 
 def protocol(findings: Findings) -> list[tuple[str, list[str]]]:
-    """Return each item of the methods section with one or more lines."""
+    """Return the items of the methods section, such as Model or Optimiser, each with its lines of text."""
     study = findings.plan.study
     runs = list(findings.plan.runs.values())
     settings = [training for run in runs for training in run.trainings]
@@ -153,7 +156,7 @@ def _intervals(findings: Findings) -> list[str]:
 
 
 def _initial_weights(run: Run) -> str:
-    """Return where the weights of a run come from before its first round."""
+    """Return the origin of a run's initial weights: pretrained or random."""
     if run.model.origin:
         start = "pretrained; the last layer is drawn at random from the run's seed"
         return f"{run.model.label}: {start}. Weights: {run.model.origin}."
@@ -161,7 +164,7 @@ def _initial_weights(run: Run) -> str:
 
 
 def _optimiser(training: Training) -> str:
-    """Return how clients step: by SGD or Adam, with the settings of each."""
+    """Return the clients' optimiser with its learning rate, momentum or betas, and weight decay."""
     momentum = f"betas {training.beta1:g} and {training.beta2:g}"
     if training.optimiser == "sgd":
         momentum = f"momentum {training.momentum:g}" if training.momentum else "no momentum"
@@ -174,7 +177,7 @@ def _optimiser(training: Training) -> str:
 
 
 def _loss(run: Run) -> str:
-    """Return what the local steps of a run minimise."""
+    """Return the loss that clients minimise, its class weights, and the plug-ins that change it or its gradient."""
     plugins: list[tuple[Plugin, type[Plugin]]] = [(run.algorithm, Algorithm)]
     if run.addon:
         plugins.append((run.addon, Addon))
@@ -195,7 +198,7 @@ def _loss(run: Run) -> str:
 
 
 def _selection(run: Run) -> str:
-    """Return how the round that is kept was chosen. Without validation samples it is the last one, for any setting."""
+    """Return how the round to keep was chosen: by validation, or the last round if there are no validation samples."""
     sites, best = run.training.select_at, best_by(getattr(run.training, "select_by", "accuracy"))
     if sites and run.training.select != "last":
         best = best.replace("over clients", "").strip()
@@ -208,7 +211,10 @@ def _selection(run: Run) -> str:
 
 
 def best_by(name: str) -> str:
-    """Return what the chosen round has: `highest mean validation accuracy over clients`."""
+    """Return the criterion of model selection in words: `highest mean validation accuracy over clients`.
+
+    `name` is a metric or `loss`.
+    """
     if name == "loss":
         return "lowest mean validation loss (cross-entropy) over clients"
     metric = metric_named(name)
@@ -217,7 +223,10 @@ def best_by(name: str) -> str:
 
 
 def _inference(findings: Findings, key: str) -> Iterator[str]:
-    """Yield what an inference does, and every setting with its meaning."""
+    """Yield the description of an inference method, then each of its settings with its meaning.
+
+    `key` is the id of the method in the study.
+    """
     inference = findings.plan.inferences[key]
     yield f"{findings.name(key)}: {first_line(inference)}"
     for name, value in inference.described().items():
@@ -228,7 +237,7 @@ def _inference(findings: Findings, key: str) -> Iterator[str]:
 
 
 def _plugins(plugins: Iterable[Plugin]) -> list[str]:
-    """Return `name: what it does` for each plug-in that differs."""
+    """Return `name: description` for each plug-in, without repetitions."""
     return _distinct(f"{plugin.label}: {first_line(plugin)}" for plugin in plugins)
 
 
@@ -259,7 +268,10 @@ def _partition(partition: Partition) -> str:
 
 
 def _policy(name: str, norms: tuple[str, ...]) -> str:
-    """Return which tensors of norms are aggregated, and which ones an external site gets."""
+    """Return which tensors of norm layers a batch norm policy aggregates, and which ones external sites get.
+
+    `norms` are the kinds of normalisation that the policy covers, such as batch.
+    """
     policy = POLICIES[name]
     aggregated = {"gamma and beta": policy.affine, "running statistics": policy.statistics}
     local = [part for part, travels in aggregated.items() if not travels]
@@ -277,7 +289,7 @@ def _title(name: str) -> str:
 
 
 def _training(settings: list[Training]) -> Iterator[str]:
-    """Yield `name value` of each setting that has an effect; several values where runs differ."""
+    """Yield each training setting that has an effect, with its value, or its values where runs differ."""
     unused = {"train", "select", "select_by", "select_at", *ADAM}
     if all(training.schedule != "exponential" for training in settings):
         unused.add("lr_decay")
@@ -292,7 +304,7 @@ WILDS_TRAINED, CHOSEN_AT, TESTED = {"centre0", "centre3", "centre4"}, ("centre1"
 
 
 def wilds_rules(findings: Findings) -> list[str]:
-    """Return one line about WILDS' rules for a study of Camelyon17; nothing for any other dataset."""
+    """Return one line on whether a Camelyon17 study follows the rules of WILDS; empty for any other dataset."""
     if not isinstance(findings.plan.study.dataset, Camelyon17):
         return []
     departures = list(_departures(findings))
@@ -305,7 +317,7 @@ def wilds_rules(findings: Findings) -> list[str]:
 
 
 def _departures(findings: Findings) -> Iterator[str]:
-    """Yield each way in which a study departs from the rules of a standard entry."""
+    """Yield each way in which a study departs from the rules for a standard WILDS entry."""
     plan = findings.plan
     names = {key: findings.name(key) for key in plan.inferences}
     if any(run.algorithm.collaboration.count(len(WILDS_TRAINED)) > 1 for run in plan.runs.values()):
@@ -334,7 +346,7 @@ ITEM = "Real sites"
 
 
 def between_sites(report: StudyReport) -> list[tuple[str, list[str]]]:
-    """Return the paragraph of the page's protocol on what left the sites; empty if all runs trained in one place."""
+    """Return the item of the methods section on what real sites sent; empty if all runs trained in one place."""
     runs = [run for run in report.runs if run.manifest.get("sites")]
     if not runs:
         return []
@@ -353,7 +365,7 @@ def between_sites(report: StudyReport) -> list[tuple[str, list[str]]]:
 
 
 def _missing(runs: list[Trained]) -> str:
-    """Return how many answers are missing, by site."""
+    """Return how many messages of real sites are missing, by site."""
     lost = [str(answer["site"]) for run in runs for answer in run.manifest.get("missing") or ()]
     if not lost:
         return "All sites answered in every round."

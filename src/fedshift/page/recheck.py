@@ -1,6 +1,7 @@
-"""Whether the results of a study agree with one another: what follows from other files is made again and compared.
+"""Checks that a study's results agree with one another, by computing derived files again and comparing them.
 
-A checksum tells that a file is as it was recorded. It cannot tell that somebody changed the file and recorded it anew.
+A checksum shows that a file is as it was recorded. It cannot show that somebody changed the file and recorded a new
+checksum.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from .page import write
 from .summary import summarise
 
 Fault = tuple[Path, str]
-"""A file, and what is wrong with it."""
+"""The path of a file, and what is wrong with it."""
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
-"""Tolerances: sums over samples may differ in their last digits on another machine."""
+"""Tolerances of comparisons: sums over samples may differ in their last digits on another machine."""
 UNCHECKED = ("control", "ledger", "divergence")
-"""Rules whose files tables, figures and page are made of, and whose numbers nothing else is compared with."""
+"""Workflow rules whose files enter the tables, figures and page, but are not recomputed themselves."""
 OTHER = "is not what the results give: it was changed, or another version of fedshift made it"
-"""Fault of a table, a figure or a page."""
+"""What is wrong with a table, figure or page that differs from the recomputed one."""
 
 
 @dataclass(frozen=True)
 class _Apart(Paths):
-    """The files of a project, but for tables, figures and pages, which lie in another folder."""
+    """The files of a project, with tables, figures and pages replaced by those of a temporary folder."""
 
     apart: Path = Path()
 
@@ -55,13 +56,12 @@ class _Apart(Paths):
 
 
 def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
-    """Return each file that does not agree with those that it is made of, with what is wrong.
+    """Map each file that disagrees with the files it is made from to what is wrong with it; empty if all agree.
 
-    Digests of the images are made again. Partitions are assigned again from the samples, which finds a patient in two
-    splits. Labels of predictions are compared with the samples. Scores are computed again from predictions, and tables,
-    figures and the page are made again from these. Where two files disagree and either may be wrong, both are named, so
-    that both are made again from what they follow from. The first step that finds anything is the last one, since all
-    else is made of these files.
+    These steps are repeated: digests of image pixels; the assignment of samples to sites and splits; labels of
+    predictions; scores from predictions; tables, figures and the page from scores. If two files disagree and either may
+    be wrong, both are named. The first step that finds a fault ends the check, since all later steps build on its
+    files.
     """
     with tempfile.TemporaryDirectory() as folder:
         for check in (_pixels, _partitions, _labels, _scores, _divergence, _reported):
@@ -76,7 +76,10 @@ def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
 def _faults(
     check: Callable[[Plan, _Apart, Paths], Iterator[Fault]], plan: Plan, anew: _Apart, paths: Paths
 ) -> Iterator[Fault]:
-    """Yield what a check finds. A file that cannot be read is a fault, too."""
+    """Yield the faults that a check finds. A file that cannot be read is a fault, too.
+
+    `anew` has the paths of recomputed files, and `paths` those of the recorded ones.
+    """
     try:
         yield from check(plan, anew, paths)
     except UserErrors as several:
@@ -129,7 +132,11 @@ def _labels(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
 
 
 def _relabelled(plan: Plan, paths: Paths, data: Data, labels: pd.Series) -> Iterator[Fault]:
-    """Yield each file of predictions on some data; with the first inference that has other labels, or ""."""
+    """Yield each file of predictions for `data`, with what is wrong with its labels, or ''.
+
+    The text names the first inference method whose labels differ from those of the samples. `labels` are the labels of
+    the samples, indexed by sample.
+    """
     for name, run in plan.runs.items():
         file = paths.predictions(name, plan.prediction_jobs[name])
         if run.data.id != data.id or not file.exists():
@@ -171,7 +178,7 @@ def _divergence(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
 
 
 def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Return whether two tables are equal up to the last digits of their numbers."""
+    """Return True if two tables are equal, up to the last digits of their numbers."""
     try:
         pd.testing.assert_frame_equal(one, other, check_exact=False, rtol=RELATIVE, atol=ABSOLUTE)
     except AssertionError:
@@ -180,7 +187,7 @@ def _same(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 
 def _other_scores(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """Return the runs whose rows in two tables of scores differ; none where the tables differ in their form alone."""
+    """Return the runs whose scores differ between two tables; empty if only the form of the tables differs."""
     keys = [column for column in COLUMNS if column not in ("value", "n")]
     if not {*COLUMNS} <= {*one.columns}:
         return []
@@ -194,7 +201,10 @@ def _other_scores(one: pd.DataFrame, other: pd.DataFrame) -> list[str]:
 
 
 def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
-    """Make tables, figures and page again. The traffic and the divergence of features are taken as they are."""
+    """Yield the tables, figures and page that differ from recomputed ones.
+
+    Traffic, controls and feature divergence are not recomputed: if anything differs, their files are yielded as well.
+    """
     files, new = paths.study_files(plan.name), anew.study_files(plan.name)
     if not paths.page(plan.name).exists():
         return
@@ -216,7 +226,7 @@ def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
 
 
 def _alike(file: Path, right: Path) -> bool:
-    """Return whether two files say the same: tables of numbers up to their last digits, all others byte by byte."""
+    """Return True if two files agree: tables up to the last digits of numbers, other files byte by byte."""
     with readable(file, "result"):
         if file.read_bytes() == right.read_bytes():
             return True

@@ -1,4 +1,4 @@
-"""The sections on what a study fixed before its results were seen: its hypotheses, and its searches for settings."""
+"""Sections on what a study fixed before its results were known: registered hypotheses and hyperparameter searches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN = {"above": "more than", "below": "less than", "within": "within ±"}
 
 
 def asked(results: StudyResults) -> Iterator[Claim]:
-    """Yield each registered hypothesis with its answer and the difference that it is about."""
+    """Yield each registered hypothesis as a claim, with its answer and the difference that decides it."""
     rows = results.table("hypotheses")
     for row in rows[rows["without"] == 0].to_dict("records"):
         _, compared, claimed, mean, around, answer = _row(results.findings, row)
@@ -48,7 +48,10 @@ def asked(results: StudyResults) -> Iterator[Claim]:
 
 
 def hypotheses_section(results: StudyResults, unit: str) -> Section | None:
-    """Return the section of the page; None for a study that registered nothing."""
+    """Return the section on registered hypotheses; None if the study has none.
+
+    `unit` names the resampled units, such as patients.
+    """
     every = results.table("hypotheses")
     if every.empty:
         return None
@@ -69,7 +72,10 @@ def hypotheses_section(results: StudyResults, unit: str) -> Section | None:
 
 
 def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame) -> str:
-    """Return the difference that moves furthest without the largest patients; empty where none is known."""
+    """Return which hypothesis' difference changes most if the largest patients are left out; '' if none is known.
+
+    `rows` are the results with all patients, and `fewer` without the largest ones.
+    """
     before, after = (table["mean"].to_numpy(dtype=float) for table in (rows, fewer))
     moved = np.abs(after - before)
     if np.isnan(moved).all():
@@ -80,7 +86,7 @@ def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame)
 
 
 def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) -> PageTable:
-    """Return a table with a row for each registered hypothesis in `rows`; `unit` is what the intervals resample."""
+    """Return a table with a row for each registered hypothesis in `rows`; `unit` names what the intervals resample."""
     header = ("Claim", "Of what", "Claimed difference", "Found", f"95% interval ({unit} and trainings)", "Answer")
     body = tuple(_row(findings, row) for row in rows.to_dict("records"))
     return plain(Table(caption, header, body, 1), _TONES)
@@ -99,7 +105,7 @@ def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:
 
 
 def _compared(findings: Findings, row: Mapping[Hashable, Any]) -> str:
-    """Return the conditions and inferences on both sides of a hypothesis; once where they are the same."""
+    """Return the two sides that a hypothesis compares, each with its inference method; one if both are the same."""
     sides = []
     for side in ("", "than_"):
         named = row[f"{side}condition_id"]
@@ -111,7 +117,7 @@ def _compared(findings: Findings, row: Mapping[Hashable, Any]) -> str:
 
 
 def searches_section(results: StudyResults) -> Section | None:
-    """Return the page's section on searched settings; None for a study without a search."""
+    """Return the section on the search for hyperparameters; None for a study without a search."""
     if not results.plan.searches:
         return None
     choices = {
@@ -122,7 +128,7 @@ def searches_section(results: StudyResults) -> Section | None:
 
 
 def oracle(plan: Plan) -> str:
-    """Return the warning that numbers outside are upper bounds; empty where no oracle chooses."""
+    """Return a warning that scores at external sites are upper bounds, since they chose the settings; else ''."""
     if not plan.oracles:
         return ""
     return (
@@ -132,7 +138,10 @@ def oracle(plan: Plan) -> str:
 
 
 def _lines(plan: Plan, choices: Mapping[str, Choice | None]) -> Iterator[str]:
-    """Yield how many trainings were tried, and by what one of them was chosen."""
+    """Yield sentences on how many trainings a search made, and by which criterion it chose.
+
+    `choices` maps the id of each searched run to the record of its choice, or to None if it is not made yet.
+    """
     searches = list(plan.searches.values())
     made = [chosen for chosen in choices.values() if chosen]
     names = dict.fromkeys(name for run in searches if run.search for name in run.search.values)
@@ -158,7 +167,10 @@ def _lines(plan: Plan, choices: Mapping[str, Choice | None]) -> Iterator[str]:
 
 
 def _table(results: StudyResults, choices: Mapping[str, Choice | None]) -> Table:
-    """Return what was chosen for each run, and what the other trainings reached."""
+    """Return a table of the chosen hyperparameters of each run, and the scores of all values tried.
+
+    `choices` maps the id of each searched run to the record of its choice, or to None if it is not made yet.
+    """
     findings = results.findings
     rows = []
     for condition in findings.conditions:
@@ -187,7 +199,7 @@ def _values(candidate: Candidate) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return the value of a setting as a reader would write it."""
+    """Return the value of a setting as text, such as 0.01 instead of a JSON string."""
     if isinstance(value, str):
         return value
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""The sections of the page of a study, each declared once: its place, its titles, when it is there, what it shows."""
+"""The sections of a study's page. The tuple SECTIONS lists the function that makes each of them, in order."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ from .protocol import between_sites, protocol
 from .study_report import StudyReport
 
 LONG = 24
-"""Rows of a table of runs from which on it is folded."""
+"""The most rows of a table of runs that is shown without a collapsible block."""
 LONG_PUBLISHED = 40
-"""Rows of a table of published values from which on it is folded."""
+"""The most rows of a table of published values that is shown without a collapsible block."""
 SUM_GROUPS = (
     f"The site drew the groups at random, each of at least {LEAST_PATIENTS} {{unit}}, and an interval takes each group "
     "as one: it is mostly wider than one over {unit}."
@@ -87,7 +87,7 @@ SUMS_LACK = (
 
 
 def sections(report: StudyReport) -> list[Section]:
-    """Return the sections that the page of a study has, with their figures."""
+    """Return the sections of a study's page, each with the figures that belong to it."""
     made = [section for declared in SECTIONS if (section := declared(report)) is not None]
     drawn: dict[str, list[Block]] = {section.id: [] for section in made}
     for name in report.plan.figures:
@@ -156,7 +156,7 @@ def _sites(report: StudyReport) -> Section:
 
 
 def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
-    """Return all metrics of one condition."""
+    """Return a table of all metrics of one condition (algorithm x batch norm policy x settings) at all sites."""
     rows = []
     metrics = list(findings.metrics.values())
     for role, site in condition.sites():
@@ -173,15 +173,15 @@ def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
 
 
 def without_sums(sites: Sequence[str], where: str) -> str:
-    """Return the caveat that scores lack sites that sent sums; empty where none did.
+    """Return a caveat that scores do not include the `sites`, which sent sums over groups of patients; '' if none did.
 
-    `where` is WITHOUT_ON_PAGE or WITHOUT_ELSEWHERE.
+    `where` is the end of the sentence: WITHOUT_ON_PAGE or WITHOUT_ELSEWHERE.
     """
     return f"{SUMS_SENT} {where}".format(names=listed([*sites])) if sites else ""
 
 
 def sums_light(report: StudyReport) -> list[Light]:
-    """Return what the first screen says of sites that sent sums; nothing where none did."""
+    """Return a status light about sites that sent sums over groups of patients; an empty list if none did."""
     if not report.summed:
         return []
     said = f"{listed(report.sites_summed)}: in no number here, but in a section of their own"
@@ -189,7 +189,7 @@ def sums_light(report: StudyReport) -> list[Light]:
 
 
 def sums_section(report: StudyReport) -> Section | None:
-    """Return the section of the page; None for a study without sums."""
+    """Return the section on sites that sent sums over groups of patients, not predictions; None without such sites."""
     if not report.summed:
         return None
     found, unit = report.summed, report.nouns.units
@@ -219,7 +219,7 @@ def _sum_cells(report: StudyReport, level: Level) -> list[PageCell]:
 
 
 def _missing_sums(report: StudyReport) -> list[str]:
-    """Return which scores and which intervals are missing at the sites that sent sums."""
+    """Return sentences on the metrics and intervals that cannot be computed from sums over groups of patients."""
     lost = [inner(metric) for metric in metrics(report.plan) if not metric.decides]
     lines = []
     if lost:
@@ -255,7 +255,10 @@ def _trends(report: StudyReport) -> Section | None:
 
 
 def _trend(claim: Trend, without_count: bool) -> Claim:
-    """Return a trend of a paper; it has a tone where it counts and nothing weakens it."""
+    """Return a trend that a paper reports, with whether it holds here, for a list of claims.
+
+    It is coloured only if the trends count and nothing weakens this one; `without_count` says that none counts.
+    """
     tone = "" if without_count or claim.doubt else {"yes": "better", "no": "worse"}.get(claim.held, "")
     doubt = Markup(" <i>({})</i>").format(claim.doubt) if claim.doubt else ""
     return Claim(claim.held, Markup("{}{}").format(claim.claim, doubt), f"{claim.sentence}.", tone)
@@ -315,7 +318,7 @@ def _subgroups(report: StudyReport) -> Section | None:
 
 
 def from_authors(author: Author) -> Section:
-    """Return what the authors have stated, or where they can."""
+    """Return the section with the statements of the study's authors, or with a hint where to write them."""
     # fields are named like Python's, and shown as titles
     said = [(key.replace("_", " ").capitalize(), [linked(text)]) for key, text in author.statements().items()]
     nothing = Markup(
@@ -359,7 +362,10 @@ def _provenance(report: StudyReport) -> Section:
 
 
 def _data(card: dict[str, object]) -> Iterator[Block]:
-    """Yield what is known of prepared data: where they are from, what was verified, and the digests of their files."""
+    """Yield the provenance of prepared data: source, licence, what was verified, and checksums of its files.
+
+    `card` is the data card.
+    """
     keys = ("title", "version", "source", "licence", "citation")
     rows = [(key.capitalize(), [linked(str(card[key]))]) for key in keys if card[key]]
     received = card.get("received")
@@ -377,7 +383,7 @@ def _data(card: dict[str, object]) -> Iterator[Block]:
 
 
 def _runs(report: StudyReport) -> Iterator[Block]:
-    """Yield the table of runs, and the commands that make one of them."""
+    """Yield the table of runs, and the commands that train and predict a single run."""
     table = plain(runs_table(report.runs))
     yield Fold(f"{len(table.rows)} runs", [table]) if len(table.rows) > LONG else table
     yield Markup(
@@ -396,7 +402,10 @@ def _runs(report: StudyReport) -> Iterator[Block]:
 
 
 def reporting(author: Author, sample: str = "image") -> Section:
-    """Return the reporting checklists, as far as page and authors have filled them; `sample` is what a sample is."""
+    """Return the section with the reporting checklists, as far as page and authors have filled them.
+
+    `sample` is the dataset's noun for an image.
+    """
     blocks: list[Block] = [
         "Prefilled means that this page says something about the item. Whether it says enough is for the authors to "
         "judge."
@@ -406,7 +415,7 @@ def reporting(author: Author, sample: str = "image") -> Section:
 
 
 def _items(checklist: Checklist, sample: str) -> PageTable:
-    """Return the items of a checklist, with links to the sections that say something about them."""
+    """Return a table of a checklist's items, with links to the sections that answer them."""
     rows = []
     for item, is_open in checklist.lines:
         place = "–"
@@ -432,13 +441,13 @@ def _cite(report: StudyReport) -> Section:
 
 
 def _mirror(report: StudyReport) -> str:
-    """Return which folder a command needs where data come from archives that are at hand already."""
+    """Return a clause that explains DIR in a command: the folder with the dataset's archives; '' if it needs none."""
     archives = calls.archives(report.plan)
     return f", with DIR the folder that holds {', '.join(archives)}" if archives else ""
 
 
 FURTHER = "figures"
-"""The section of the figures whose own section a page does not have."""
+"""The section for figures whose own section is not on the page."""
 SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _missing,
     _care,
@@ -466,15 +475,19 @@ SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     lambda report: reporting(report.plan.study.author, report.nouns.sample),
     _cite,
 )
-"""The sections in the order of the page. Each may be missing, and one without any content is left out."""
+"""The functions that make the page's sections, in order. Each returns None, or a section without content, to be left
+out."""
 
 
 LIGHT = 100_000
-"""Characters of the pictures of near copies that one check may have."""
+"""The most characters of the look-alike pictures that one check may embed in the page."""
 
 
 def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[Concern]:
-    """Return every check of the data and every caveat once, the gravest first."""
+    """Return all checks of the data and all caveats, without repetitions, the most serious first.
+
+    `people` are the cohorts of the study's partitions, and `runs` the training records.
+    """
     late = list(unfinished(results.findings, runs, results.rounds))
     # images of the data stand on the page only where one of its figures shows any
     pictures = any(registry.build("figure", name).shows_images for name in results.plan.figures)
@@ -486,7 +499,7 @@ def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
 
 
 def about_pairs(synthetic: bool) -> str:
-    """Return what is said of the pictures of near copies."""
+    """Return the explanation below pictures of near copies; `synthetic` says whether the images are invented."""
     return (
         "The most alike pairs, prepared as for the network. The correlation is that of both as small grey images, "
         f"mirrored or cropped where they agree better then; the search ends where it reaches {ALIKE}, or more where "
@@ -496,10 +509,10 @@ def about_pairs(synthetic: bool) -> str:
 
 
 def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
-    """Yield each check of the data; it names its partitions where these differ in it.
+    """Yield each check of the data, naming the partitions it holds for if these differ.
 
-    Every problem has its own line. Other checks of one title and status share a line: the numbers of the first
-    partition, and the names of the others. With `pictures`, near copies have images of the nearest.
+    Each failed check has its own entry. Other checks with equal title and status share one, with the numbers of the
+    first partition and the names of the others. With `pictures`, near copies are shown as images.
     """
     people = list(people)
     found: dict[tuple[str, str, str], dict[Check, list[str]]] = {}
@@ -518,13 +531,13 @@ def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
 
 
 def _pictured(nearest: Sequence[NearCopies]) -> list[PicturedPair]:
-    """Return the pairs with their pictures as PNGs, so small that all together have about LIGHT characters."""
+    """Return pairs of look-alike images as PNGs, made so small that all together have about LIGHT characters."""
     pngs = iter(light([tile.image for pair in nearest for tile in pair.images], LIGHT))
     return [PicturedPair([(next(pngs), tile.lines) for tile in pair.images], pair.likeness) for pair in nearest]
 
 
 def _units(results: StudyResults) -> list[str]:
-    """Return the units of distances in the prepared data of a study, as far as their files are there: mm, pixels."""
+    """Return the units of distances between masks: mm if pixel sizes are known, pixels if not, or both."""
     units = set()
     for data in results.plan.data:
         if not results.paths.data_files(data).samples.exists():
@@ -536,7 +549,7 @@ def _units(results: StudyResults) -> list[str]:
 
 
 def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -> list[str]:
-    """Return the notes of the study, then the caveats that data and runs give rise to."""
+    """Return the study's own notes, then the caveats that follow from its data and runs."""
     findings = results.findings
     plan = results.plan
     lines = [*plan.study.notes]
@@ -554,7 +567,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
 
 
 def _alone(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for each reason, with the conditions that have no model for external sites for this reason."""
+    """Yield caveats that name the conditions without a global model, which external sites cannot test, and why."""
     titles: dict[str, dict[str, None]] = {}
     for condition in findings.conditions:
         together = condition.run.algorithm.collaboration
@@ -565,7 +578,7 @@ def _alone(findings: Findings) -> Iterator[str]:
 
 
 def _two_networks(findings: Findings) -> Iterator[str]:
-    """Yield a caveat that names the conditions whose losses outside compare two networks."""
+    """Yield a caveat on conditions that predict internal and external sites with different networks."""
     conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
     names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
     if names:
@@ -577,7 +590,7 @@ def _two_networks(findings: Findings) -> Iterator[str]:
 
 
 def _untested(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for the sites that train and are not tested."""
+    """Yield a caveat for each condition whose internal sites have no test samples."""
     for condition in findings.conditions:
         if not condition.tests_inside:
             training = f"With {condition.held_out} held out, training" if findings.several else "Training"
@@ -588,7 +601,10 @@ def _untested(findings: Findings) -> Iterator[str]:
 
 
 def _too_few(findings: Findings, units: str) -> Iterator[str]:
-    """Yield a caveat for the sites with too few patients for an interval, with both means over sites."""
+    """Yield caveats on sites that are left out of means because they have too few test patients for an interval.
+
+    Each states the mean with and without them. `units` is the plural noun for patients.
+    """
     metric = findings.headline
     for condition in findings.conditions:
         key = condition.level_inference
@@ -604,7 +620,7 @@ def _too_few(findings: Findings, units: str) -> Iterator[str]:
 
 
 def _left_out(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for the sites that count in no mean, with the metrics that are not defined there."""
+    """Yield caveats that name the metrics that are not defined at some sites, which are left out of their means."""
     where: dict[tuple[str, ...], list[str]] = {}
     for name, metric in findings.metrics.items():
         where.setdefault(tuple(findings.left_out(metric=name)), []).append(inner(metric))

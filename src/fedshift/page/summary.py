@@ -1,4 +1,4 @@
-"""The tables made from scores and predictions: for programs, as CSV, and for people, on the page and as files."""
+"""The result tables of a study: as CSV for programs, and as text tables for the page and for papers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ COLUMNS = [
 
 
 def summarise(results: StudyResults) -> Path:
-    """Write the tables of a study: for programs (see RESULT_TABLES), and for people. Returns summary.csv."""
+    """Write all result tables of a study and return the path of summary.csv.
+
+    For programs these are numbers.parquet and the CSV files of SUMMARISED; for people, the files of `write`.
+    """
     inputs = Inputs(results)
     files = results.files
     write_table(files.numbers, inputs.numbers.frame)
@@ -56,33 +59,41 @@ def summarise(results: StudyResults) -> Path:
 
 
 def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Row]:
-    """Yield the numbers of summary.csv (see `table`): those of the quantity `score`."""
+    """Yield the rows of summary.csv: for each score its mean over seeds, its interval, and published and chance values.
+
+    `reference` has the scores of a model without knowledge by data, site and metric (see `score.blind`).
+    """
     summary = _over_seeds(study.scores).join(published_values.published(words)).join(reference, on=PLACE)
     for level, found in zip(summary.index, summary.to_dict("records"), strict=True):
         yield effects.at_site(study, level) | {str(name): value for name, value in found.items()}
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return summary.csv.
+    """Return summary.csv: scores of each condition, site, inference method and metric, summarised over seeds.
 
-    The unit of aggregation is a seed: each run gives one value for a site, inference and metric, and `mean` and `std`
-    (sample standard deviation, n - 1) are over the values of the seeds. `seeds` counts those that are there. `low` and
-    `high` are the 95% interval of the mean score over `patients` (see `estimates`), `rarer` counts those of the rarer
-    class, and `se` is over patients alone. `p_chance` is the one-sided p that the score is at chance or above, of
-    metrics whose chance prevalence does not move. `published` and `published_std` are the printed values (see
-    `published_values`), in the unit of the mean. `chance` and `majority` are the scores of a model without knowledge
-    (see `score.blind`).
+    Each run gives one value for a site, inference method and metric. `mean` and `std` (sample standard deviation, n -
+    1) are over the values of the seeds, of which there are `seeds`. `low` and `high` bound the 95% interval of the mean
+    score over `patients` and trainings (see `estimates`); `se` is the standard error over patients alone, and `rarer`
+    counts the patients of the rarer class. `p_chance` is the one-sided p-value that the score is at chance or above,
+    for metrics whose chance level does not depend on prevalence. `published` and `published_std` are the papers' values
+    (see `published_values`), in the unit of the mean. `chance` and `majority` are the scores of guessing and of always
+    giving the commonest class (see `score.blind`).
     """
     return names.described(numbers.view("score").assign(study=names.plan.name, p_chance=lambda t: t["p"]))[COLUMNS]
 
 
 class Inputs:
-    """What the workers of tables may ask for, by the names of their parameters. Each is made when it is first needed.
+    """The inputs that functions for result tables can request by the names of their parameters.
+
+    Each attribute is computed when it is first needed.
 
     Attributes
     ----------
-    results, names, predicted, samples : the files of the study, its conditions, its predictions and its images
-    words, values : those of published values (see `papers`)
+    results : the files of the study
+    names : its conditions (algorithm x batch norm policy x settings) and inference methods
+    predicted : the predictions of all runs
+    samples : function that reads the image table of prepared data by its id
+    words, values : descriptions and numbers of the published values that the study reproduces
     """
 
     def __init__(self, results: StudyResults) -> None:
@@ -95,22 +106,22 @@ class Inputs:
 
     @functools.cached_property
     def study(self) -> Estimates:
-        """The estimates that all intervals are made of."""
+        """The estimates from which all intervals are computed."""
         return Estimates(self.names, self.predicted, self.results.scores, self.samples)
 
     @functools.cached_property
     def reference(self) -> pd.DataFrame:
-        """The scores of a model without knowledge."""
+        """The scores of a model without knowledge: of guessing, and of always giving the commonest class."""
         return score.blind(self.predicted, self.samples)
 
     @functools.cached_property
     def numbers(self) -> Numbers:
-        """The numbers of all tables."""
+        """The numbers of all result tables in one table."""
         return Numbers(row for declared in SUMMARISED for row in self.asked(declared, "rows") or ())
 
     @functools.cached_property
     def declared(self) -> list[tuple[Entry, Entry]]:
-        """The pairs of the primary comparison that the study declares, each once."""
+        """The pairs that the study declares as its primary comparison, without repetitions."""
         pairs = [
             [entry(self.names, side.condition.id, side.inference) for side in pair]
             for pair in conditions.primary_pairs(self.names.plan)
@@ -118,9 +129,9 @@ class Inputs:
         return list(dict.fromkeys((first, second) for first, second in pairs))
 
     def asked(self, declared: ResultTable, name: str) -> Any:
-        """Call a function of a table's worker with the attributes that its parameters name, and return its result.
+        """Call the function `name` of a table's module with the inputs that its parameters name; return the result.
 
-        It is None where the worker has no function of this name.
+        `declared` describes the table. Return None if its module has no such function.
         """
         worker = getattr(importlib.import_module(f"{PACKAGE}.{declared.worker}"), name, None)
         if worker is None:
@@ -129,7 +140,10 @@ class Inputs:
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return n, mean, std and seeds by LEVELS; mean and std are NaN where the metric is not defined for a seed."""
+    """Summarise scores over seeds: n, mean, std and number of seeds, for each combination of the columns LEVELS.
+
+    Mean and std are NaN if the metric is not defined for one of the seeds.
+    """
     summary = scores.groupby(LEVELS, sort=False).agg(
         n=("n", "first"),
         mean=("value", "mean"),
@@ -144,12 +158,20 @@ def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
 LOSS_RECOVERED = "External loss recovered"
 CONTROL_COLUMN = "Control, no network"
 SURE = {1: "better", -1: "worse"}
-"""The marks of changes by the sign of their interval."""
+"""Style marks of a change whose 95% interval excludes zero, by its sign."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell with the name of its column; `value` has the interval that belongs to it, if any."""
+    """A table cell with the header of its column.
+
+    Attributes
+    ----------
+    column, text : header of the column, and text of the cell
+    value : number behind the text, with its interval, if any
+    mark : style: better, worse, worst or "" for a plain cell
+    sign : whether the interval is written with plus and minus signs
+    """
 
     column: str
     text: str
@@ -159,7 +181,10 @@ class Cell:
 
 
 def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
-    """Write tables/{sites,overview,conditions}.{csv,md,tex} of a study; the first two have columns of intervals."""
+    """Write the study's text tables tables/{sites,overview,conditions} as CSV, Markdown and LaTeX.
+
+    The tables of sites and the overview have columns of 95% intervals.
+    """
     save(files, "sites", sites(findings, controls))
     save(files, "overview", overview(findings, controls=controls, intervals=True))
     units = plural(findings.plan.study.resampled(known=True))
@@ -167,7 +192,10 @@ def write(files: StudyFiles, findings: Findings, controls: Controls) -> None:
 
 
 def sites(findings: Findings, controls: Controls) -> Table:
-    """Return a row for each condition and site, with intervals: the headline metric under each inference, and gains."""
+    """Return a table with a row for each condition (algorithm x batch norm policy x settings) and site.
+
+    It shows the headline metric under each inference method, and gains over training statistics, with 95% intervals.
+    """
     beside = controls if any(_has_control(controls, condition) for condition in findings.conditions) else None
     rows = [
         [*_heads(findings, condition), *row]
@@ -178,7 +206,10 @@ def sites(findings: Findings, controls: Controls) -> Table:
 
 
 def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
-    """Return the table of sites of one condition; the worst external site and sure changes are marked."""
+    """Return the table of sites of one condition, in which the worst external site and certain changes are marked.
+
+    A change is certain if its 95% interval excludes zero. `unit` names the resampled units, such as patients.
+    """
     beside = controls if _has_control(controls, condition) else None
     compared = findings.compared(condition)
     rows = list(_site_rows(findings, condition, list(condition.inferences), compared, unit, beside))
@@ -197,7 +228,10 @@ def _sites_caption(findings: Findings) -> str:
 
 
 def _text_table(caption: str, rows: list[list[Cell]], heads: int, findings: Findings, intervals: bool) -> Table:
-    """Return a table of text. With `intervals`, a cell that has a value is followed by its interval."""
+    """Return a table of texts. With `intervals`, a column with the interval follows each column of values.
+
+    The first `heads` columns identify a row.
+    """
     if intervals:
         rows = [[wide for cell in row for wide in _widened(cell, findings)] for row in rows]
     texts = tuple(tuple(cell.text for cell in row) for row in rows)
@@ -213,9 +247,10 @@ def _widened(cell: Cell, findings: Findings) -> Iterator[Cell]:
 def _site_rows(
     findings: Findings, condition: Condition, keys: list[str], compared: list[str], unit: str, controls: Controls | None
 ) -> Iterator[list[Cell]]:
-    """Yield the cells of each site: its images, the values of the inferences `keys`, and the gains of `compared`.
+    """Yield the cells of each site's row: images, patients, scores, gains and published values.
 
-    With `controls`, the value of the control comes last.
+    `keys` are the inference methods to show, and `compared` those whose gain over the baseline is shown. With
+    `controls`, the score of a classifier without a network comes last.
     """
     published = _with_published(findings, keys)
     for role, site in condition.sites():
@@ -246,10 +281,11 @@ def _site_rows(
 def overview(
     findings: Findings, unit: str = "patients", controls: Controls | None = None, intervals: bool = False
 ) -> Table:
-    """Return a row for each condition and inference: internal and external mean, worst site, gap, loss recovered.
+    """Return a table with a row for each condition (algorithm x batch norm policy x settings) and inference method.
 
-    Columns that need internal test samples, or external sites, are left out where no partition has any. A row for the
-    control of each partition comes last.
+    It shows internal and external mean, worst external site, their gap, and how much of the loss is recovered. Columns
+    that need internal test samples or external sites are left out if no partition has any. With `controls`, the last
+    rows are the scores of a classifier without a network.
     """
     inside = findings.tests_inside
     outside = any(condition.partition.external for condition in findings.conditions)
@@ -272,7 +308,10 @@ def overview(
 def _overview_row(
     findings: Findings, condition: Condition, key: str, unit: str, inside: bool, outside: bool
 ) -> list[Cell]:
-    """Return the row of a condition and an inference, with the columns that the study has anything for."""
+    """Return the overview's row of a condition and an inference method.
+
+    `key` is the method's id; `inside` and `outside` say whether the study tests at internal and at external sites.
+    """
     roles = [role for role, shown in (("internal", inside), ("external", outside)) if shown]
     means = {role: findings.effect("level", condition, key, role) for role in roles}
     column = unit.capitalize()
@@ -316,7 +355,7 @@ def _overview_caption(findings: Findings, inside: bool, both: bool) -> str:
 
 
 def patients(value: Value) -> str:
-    """Return the number of test patients behind a value; a dash where it has no interval that would resample them."""
+    """Return the number of test patients behind a value as text; a dash if the value has no interval over patients."""
     return f"{value.patients:.0f}" if value.patients > 0 else DASH
 
 
@@ -325,10 +364,9 @@ def _has_control(controls: Controls, condition: Condition) -> bool:
 
 
 def _control_row(controls: Controls, condition: Condition, columns: list[str], alone: bool) -> list[Cell]:
-    """Return the row of a control; columns that it has nothing for have a dash.
+    """Return the overview's row of a control (classifier without a network), with a dash in columns that do not apply.
 
-    Where it is not `alone`, since the study prepares or divides images in several ways, it names a condition of its
-    own.
+    If the control is not the `alone` one of its held-out sites, its name tells the condition that shares its images.
     """
     findings = controls.findings
     key = condition.run.partition_id
@@ -348,7 +386,10 @@ def _control_row(controls: Controls, condition: Condition, columns: list[str], a
 
 
 def _blind(findings: Findings) -> str:
-    """Return the levels of chance and of the commonest class for a caption, their range where partitions differ."""
+    """Return a caption's clause on the scores of guessing and of always giving the commonest class; '' if undefined.
+
+    If partitions differ in these scores, it gives their range.
+    """
     chance = {}
     most = {}
     for role in ("internal", "external"):
@@ -375,7 +416,11 @@ def _by_role(texts: dict[str, str]) -> str:
 
 
 def complete(value: Value, findings: Findings, condition: Condition, key: str) -> str:
-    """Return mean ± standard deviation, with a count of seeds where some are missing."""
+    """Return mean ± standard deviation over seeds as text, with the number of seeds if some are missing.
+
+    `key` is the id of an inference method. Without a value, return "no run" if no run was scored with the method, else
+    a dash.
+    """
     if value.seeds == 0 and not value.known:
         return "no run" if key in condition.inferences and not findings.scored(condition, key) else DASH
     return f"{spread(value, findings.headline)}{of_seeds(value, condition)}"
@@ -400,7 +445,7 @@ def _mean_of(findings: Findings) -> str:
 
 
 def _with_published(findings: Findings, keys: list[str]) -> list[str]:
-    """Return the inferences among `keys` that have a published value anywhere."""
+    """Return the ids among `keys` of inference methods with a published value at any site."""
     places = [(condition, role, site) for condition in findings.conditions for role, site in condition.sites()]
     return [
         key

@@ -1,4 +1,4 @@
-"""The sections on calibration, on rates at a threshold that validation images choose, and on prediction sets."""
+"""Sections on calibration, on rates at a decision threshold, and on conformal prediction sets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .phrases import Nouns, bounds, metric_named, over, resampled
 HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
 ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
 DIGITS = dict(zip(NUMBERS, (2, 2, 2, 3, 3, 4), strict=True))
-"""Decimals of each quantity."""
+"""Decimals to show for each measure of calibration."""
 WIDEST = 10.0
-"""A ratio, an intercept or a slope with a wider interval is called not estimable."""
+"""A ratio, intercept or slope whose interval is wider than this is shown as not estimable."""
 ABSENT = {"observed_expected": "not estimable", "intercept": "not estimable", "slope": "not estimable"}
-"""What stands for a quantity without a value; for others it is a dash."""
+"""Text for a measure of calibration without a value; the others have a dash."""
 EXPLANATION = (
     "Observed / expected: positive samples by the sum of probabilities; ideally 1, below 1 these are too high.",
     "Intercept: calibration in the large, with the slope fixed at 1; ideally 0, below 0 they are too high.",
@@ -39,11 +39,14 @@ EXPLANATION = (
     "compare it with that column, never with another site. Where samples belong together, that column is too low.",
     "Squared error, debiased: the mean squared gap of the same bins without its bias; 0 for a perfect model.",
 )
-"""How the columns are read."""
+"""Explanations of the columns of the calibration table."""
 
 
 def calibration_section(findings: Findings, unit: str = "patients") -> Section | None:
-    """Return the section of the page; None where nothing was measured."""
+    """Return the section on the calibration of predicted probabilities; None if calibration was not measured.
+
+    `unit` names the resampled units, such as patients.
+    """
     if not findings.numbers.of(*NUMBERS):
         return None
     tables = [
@@ -58,7 +61,7 @@ def calibration_section(findings: Findings, unit: str = "patients") -> Section |
 
 
 def _calibration_table(findings: Findings, condition: Condition, unit: str) -> PageTable:
-    """Return the table of one condition with the intervals below its cells."""
+    """Return the calibration table of one condition (algorithm x batch norm policy x settings), with 95% intervals."""
     rows = []
     bounded = list[Value]()
     for role, site, name in _places(condition):
@@ -77,7 +80,7 @@ def _calibration_table(findings: Findings, condition: Condition, unit: str) -> P
 
 
 def _places(condition: Condition) -> Iterator[tuple[str, str, str]]:
-    """Yield role, site and the name of a row: each external site, and the mean of the internal ones."""
+    """Yield role, site and label of each row of the calibration table: external sites, then the internal mean."""
     yield from (("external", site, site) for site in condition.partition.external)
     if condition.tests_inside:
         yield "internal", ALL, "Mean of internal sites"
@@ -100,7 +103,7 @@ def _signed(x: float, digits: int) -> str:
 
 
 class Misjudged(NamedTuple):
-    """What is surely wrong with the probabilities at a site, in words, and the numbers behind it, if it has any."""
+    """A certain error of predicted probabilities at a site: in words, and the numbers behind it, if any."""
 
     site: str
     words: str
@@ -108,9 +111,10 @@ class Misjudged(NamedTuple):
 
 
 def misjudged(findings: Findings, conditions: Sequence[Condition], role: str) -> Iterator[Misjudged]:
-    """Yield what is surely wrong with probabilities, at each external site, or (role "internal") at home on average.
+    """Yield certain errors of predicted probabilities at each external site, or on average at internal sites.
 
-    A ratio or a slope without an interval is never surely wrong.
+    `role` is external or internal. Probabilities may be too high, too low, too extreme or not extreme enough. An error
+    is certain if the 95% interval of the observed/expected ratio or of the calibration slope excludes 1.
     """
     # of three classes and more, no exchange of two of them follows from it
     exchanged = len(findings.plan.study.dataset.classes) == 2
@@ -131,12 +135,12 @@ def misjudged(findings: Findings, conditions: Sequence[Condition], role: str) ->
 
 
 def of_hundred(value: Value) -> str:
-    """Return how many positive samples there are where a hundred are expected."""
+    """Return an observed/expected ratio as text: `80 where 100 are expected (70 to 90)`."""
     return f"{100 * value.mean:.0f} where 100 are expected ({100 * value.low:.0f} to {100 * value.high:.0f})"
 
 
 def _sentence(findings: Findings) -> str:
-    """Return at which external sites the probabilities of the leading condition are surely too high, low or extreme."""
+    """Return a sentence on errors of predicted probabilities at external sites, for the page's leading condition."""
     led, _ = by_lead(findings)
     if not any(condition.partition.external for condition in led):
         return ""
@@ -156,23 +160,27 @@ def _sentence(findings: Findings) -> str:
 
 AT_HOME = "all internal sites"
 LETTERS = 14
-"""Letters of a class in the head of a column."""
+"""The most characters of a class name in a column header."""
 POINT_ERRORS = {"sensitivity": "missed", "specificity": "false alarms"}
-"""What a low rate means, of the positive and of the negative class."""
+"""The errors behind a low sensitivity and a low specificity."""
 MOST = 4
-"""Sites whose rates a sentence gives. The table has all."""
+"""The most sites whose rates a sentence states; the table has all."""
 RATE = "sensitivity"
-"""A metric in percent, since all rates are written like it."""
+"""A metric in percent, whose number format is used for all rates."""
 RULES = {
     "specificity": "the smallest score with a specificity of {level} or more",
     "sensitivity": "the largest score with a sensitivity of {level} or more",
     "youden": "the score with the largest sensitivity + specificity - 1 (Youden's index), the smallest of several",
 }
-"""The rules that need data, in words."""
+"""The rules that choose a decision threshold from validation data, in words."""
 
 
 def operating_point_section(results: StudyResults, unit: str = "patients") -> Section | None:
-    """Return the section of the page; None for studies with more than two classes, or without any prediction."""
+    """Return the section on sensitivity and specificity at a decision threshold.
+
+    None for studies without predictions or with more than two classes. `unit` names the resampled units, such as
+    patients.
+    """
     if not results.plan.study.two_classes or not results.operating_points:
         return None
     findings, points, study = results.findings, results.operating_points, results.plan.study
@@ -185,7 +193,7 @@ def operating_point_section(results: StudyResults, unit: str = "patients") -> Se
 
 
 def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
-    """Yield what the leading condition flags at each external site, of a hundred samples of either class."""
+    """Yield a sentence on how many of 100 positive and 100 negative samples the model flags at each external site."""
     positive, negative = _classes(findings.plan.study)
     led, _ = by_lead(findings)
     texts = []
@@ -205,11 +213,12 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
 
 
 def threshold_light(results: StudyResults) -> Light | None:
-    """Return whether threshold and probabilities of the leading condition hold outside; None where neither is known.
+    """Return a status light on whether decision threshold and probabilities hold at external sites; None if unknown.
 
-    A rate does not hold where its interval at an external site lies below its value on the validation samples at home.
-    Probabilities do not where they are surely wrong, at home included: what is as wrong outside as at home cannot be
-    used outside either.
+    It is about the page's leading condition. A threshold does not hold if the 95% interval of sensitivity or
+    specificity at an external site lies below its value on internal validation samples. Probabilities do not hold if
+    they are certainly wrong anywhere, internal sites included: what is wrong there as well cannot be used outside
+    either.
     """
     findings, points = results.findings, results.operating_points
     conditions, _ = by_lead(findings)
@@ -235,7 +244,7 @@ def threshold_light(results: StudyResults) -> Light | None:
 
 
 def _drifted_rates(results: StudyResults, condition: Condition) -> Iterator[str]:
-    """Yield each rate of a condition that surely is worse at an external site than in validation at home."""
+    """Yield each sensitivity or specificity that is certainly worse at an external site than in internal validation."""
     findings, points = results.findings, results.operating_points
     key = condition.level_inference
     home = points.get((condition.id, key, VALIDATION, ALL))
@@ -253,13 +262,13 @@ def _drifted_rates(results: StudyResults, condition: Condition) -> Iterator[str]
 
 
 def _classes(study: Study) -> tuple[str, str]:
-    """Return the positive and the negative class."""
+    """Return the names of the positive and the negative class."""
     positive = positive_class(study)
     return study.dataset.classes[positive], study.dataset.classes[1 - positive]
 
 
 def described(study: Study) -> list[str]:
-    """Return the rule of the threshold and the positive class in sentences."""
+    """Return sentences on how the decision threshold is chosen, and which class is positive."""
     positive = study.dataset.classes[positive_class(study)]
     rule = study.threshold
     if rule.value is not None:
@@ -282,7 +291,7 @@ def described(study: Study) -> list[str]:
 
 
 def _unchosen(findings: Findings, points: Points) -> list[str]:
-    """Return a sentence that names the inferences without a threshold."""
+    """Return a sentence that names the inference methods without a threshold; an empty list if all have one."""
     without = {key for (_, key, *_), point in points.items() if any(map(math.isnan, point.thresholds))}
     names = [findings.name(key) for key in findings.keys if key in without]
     if not names:
@@ -294,7 +303,7 @@ def _unchosen(findings: Findings, points: Points) -> list[str]:
 
 
 def _points_table(findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
-    """Return the rows of one condition: validation samples first, then each site."""
+    """Return one condition's counts and rates at the decision threshold: internal validation, then each site."""
     study = findings.plan.study
     chosen = study.threshold.value is None
     rows = []
@@ -349,13 +358,16 @@ def _row(point: Point, prevalence: float | None) -> list[PageCell]:
 
 
 def _rate(value: Value) -> PageCell:
-    """Return a rate in percent with its interval."""
+    """Return a table cell with a rate in percent and its interval."""
     metric = metric_named(RATE)
     return PageCell(number(value.mean, metric), bounds(value, metric))
 
 
 def _drifted(point: Point, name: str) -> PageCell:
-    """Return a rate with its interval, and its drift in brackets."""
+    """Return a table cell with a rate, its interval, and its difference from internal validation in brackets.
+
+    `name` is the rate: sensitivity or specificity.
+    """
     rate = _rate(point.rates[name])
     drift = point.drifts[name]
     if math.isnan(drift):
@@ -373,9 +385,9 @@ def _threshold(value: float) -> str:
 
 
 JUDGED = (HELD, BROKEN, OPEN)
-"""Verdicts of a site with sets. Any other says why there are none."""
+"""Verdicts of a site that has prediction sets. Any other verdict says why it has none."""
 SHORT, BATCHES = "short", 5
-"""A site has fewer batches of validation images, so that statistics of batches have not settled."""
+"""Name of a limit, and its number: with fewer validation batches at a site, batch statistics are not yet stable."""
 SETS = {
     "patient": "the set of a new {unit}, from the mean probabilities of its images, holds its class with a probability "
     "of {held:g} % or more",
@@ -424,7 +436,7 @@ CAPTIONS = {
 
 
 def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
-    """Return the conformal_section of the page; None for a study without prediction sets."""
+    """Return the section on conformal prediction sets or masks; None for a study that declares none."""
     declared = results.plan.study.conformal
     if declared is None:
         return None
@@ -451,7 +463,11 @@ def _percent(x: float) -> str:
 
 
 def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -> Iterator[str]:
-    """Yield, as a measurement, whether the promise of home held outside, in the first condition."""
+    """Yield a sentence on whether the coverage promised at internal sites also held at external ones, as measured.
+
+    It is about the first condition (algorithm x batch norm policy x settings). `rows` are those of conformal.csv, and
+    `words` the nouns and percentages to fill in.
+    """
     condition = findings.conditions[0]
     key = condition.level_inference
     first = rows[(rows["condition_id"] == condition.id) & (rows["inference_id"] == key) & (rows["role"] == "external")]
@@ -468,7 +484,10 @@ def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -
 
 
 def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is promised at home, that nothing is outside, and whether validation images chose anything."""
+    """Yield sentences on the coverage guarantee at internal sites, and on what weakens it there and elsewhere.
+
+    `words` are the nouns and percentages to fill in.
+    """
     masks = findings.plan.study.task.has_masks
     less = {"part": "class", "worse": "less", "quantile": "quantile"}
     if masks:
@@ -484,7 +503,10 @@ def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) 
 
 
 def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[str]:
-    """Yield which inferences have no sets, and which have too few validation images for statistics of batches."""
+    """Yield sentences on inference methods without prediction sets, or with too few validation images.
+
+    `rows` are those of conformal.csv, and `made` is "sets" or "masks".
+    """
     findings, texts = results.findings, dict(REASONS)
     if any(manifest.get("sites") for manifest in results.manifests.values()) and not results.plan.study.two_classes:
         texts[UNPREDICTED] = REAL_SITES
@@ -498,7 +520,11 @@ def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[st
 def _sets_table(
     findings: Findings, condition: Condition, rows: pd.DataFrame, words: Mapping[str, Any], declared: Conformal
 ) -> PageTable:
-    """Return the table of one condition: a row for each inference and site, and of masks for each structure."""
+    """Return one condition's table of prediction sets or masks: a row for each inference method and site.
+
+    Masks have a row for each structure. `rows` are the condition's rows of conformal.csv, and `words` the nouns and
+    percentages of the caption.
+    """
     masks = findings.plan.study.task.has_masks
     keys = ["inference_id", "role", "site", *(["class"] if masks else [])]
     cells = []
@@ -519,7 +545,10 @@ def _sets_table(
 
 
 def _of_sets(row: dict[Any, Any], classes: list[dict[Any, Any]], alpha: float) -> dict[str, PageCell]:
-    """Return the cells of the sets of one place, from its row of all classes and those of single classes."""
+    """Return the cells of a row on prediction sets, by column.
+
+    `row` is the row of conformal.csv for all classes at a site, and `classes` are those for single classes.
+    """
     judged = row["verdict"] in JUDGED
     ends = likely(int(row["calibrated"]), alpha) if judged else ()
     coverage = Value(row["coverage"], low=row["low"], high=row["high"])
@@ -537,7 +566,7 @@ def _of_sets(row: dict[Any, Any], classes: list[dict[Any, Any]], alpha: float) -
 
 
 def _of_masks(row: dict[Any, Any]) -> dict[str, PageCell]:
-    """Return the cells of the masks of a structure at one place."""
+    """Return the cells of a row on conformal masks of one structure at one site, by column."""
     missed = Value(1 - row["coverage"], low=1 - row["high"], high=1 - row["low"])
     sizes = [_decimal(row[name], 2) for name in ("size_low", "size_high")]
     return {
@@ -551,7 +580,7 @@ def _of_masks(row: dict[Any, Any]) -> dict[str, PageCell]:
 
 
 def _decimal(x: float, digits: int) -> str:
-    """Return a number, or why there is none: without a promise, quantiles and thresholds are infinite."""
+    """Return a number as text; a dash for NaN, and "none possible" for infinity: no guarantee can be given."""
     if math.isinf(x):
         return "none possible"
     return DASH if math.isnan(x) else f"{x:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Who was in a study: patients of each class and column, and the flow diagram from images to splits."""
+"""Who was in a study: patients by class and site, further columns, and a flow diagram from all images to the splits."""
 
 from __future__ import annotations
 
@@ -23,16 +23,24 @@ from .html import PageCell, PageTable, plain
 from .phrases import counted
 
 CLASSES = 4
-"""With more classes, a cell names the rarest alone."""
+"""With more classes than this, a cell names only the rarest."""
 COLUMNS = 6
-"""Further columns of the table of images that are shown."""
+"""The most further columns of the image table that are shown."""
 VALUES = 3
-"""Values of a column that a cell names, the commonest ones."""
+"""The most values of a column that a cell names, the commonest first."""
 
 
 @dataclass(frozen=True)
 class Who:
-    """One partition: its title, its flow as SVG, its table of sites, and that of further columns; None without any."""
+    """The description of one partition's images and patients.
+
+    Attributes
+    ----------
+    title : name of the partition
+    picture : flow diagram from all images to the splits, as SVG
+    table : images and patients of each site and split
+    further : values of further columns of the image table at each site; None without any
+    """
 
     title: str
     picture: str
@@ -41,7 +49,7 @@ class Who:
 
 
 def sections(results: StudyResults, people: Iterable[Cohort]) -> list[Who]:
-    """Return who was in each partition that has a cohort."""
+    """Return the description of images and patients for each partition in `people`."""
     runs = {run.partition_id: run for run in results.plan.runs.values()}
     cards = dict(zip(results.plan.data, results.cards, strict=True))
     return [_who(results, cohort, runs[cohort.partition_id], cards, n) for n, cohort in enumerate(people)]
@@ -65,14 +73,18 @@ def _who(results: StudyResults, cohort: Cohort, run: Run, cards: dict[str, dict[
 
 
 def _named(table: PageTable, cohort: Cohort) -> PageTable:
-    """Return a table whose caption says which partition it is of."""
+    """Return a table with the partition's name added to its caption."""
     return replace(table, caption=f"{table.caption} ({cohort.title} held out)")
 
 
 def _flow(
     partition: Partition, samples: pd.DataFrame, rows: pd.DataFrame, card: dict[str, Any], cohort: Cohort
 ) -> Flow:
-    """Return the way of images into the splits. Only reasons that follow from the records are named."""
+    """Return the flow of images into the splits, with the reasons why images are left out.
+
+    `samples` are all images, `rows` those that are assigned to a split, and `card` is the data card. Only reasons that
+    follow from the records are named.
+    """
     unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
     used = left["site"].isin([*partition.sources, *partition.external])
@@ -105,7 +117,7 @@ def _flow(
 
 
 def _left_out_by(partition: Partition, samples: str) -> str:
-    """Return the settings that leave out images, or what samples are, of sites that take part."""
+    """Return the settings that leave out images of participating sites, as text; `samples` is the noun for images."""
     settings = {
         "the cut to the smallest site": partition.truncate,
         f"the limit of {samples}": partition.limit.train is not None or partition.limit.val is not None,
@@ -116,13 +128,16 @@ def _left_out_by(partition: Partition, samples: str) -> str:
 
 
 def _people(rows: pd.DataFrame, unit: str) -> str:
-    """Return the number of patients, or of what the study has in their place; empty where they are unknown."""
+    """Return the number of patients in the rows as text, with `unit` as the noun; '' if patients are unknown."""
     number = int(rows["patient"].nunique()) if "patient" in rows else 0
     return counted(number, unit) if number else ""
 
 
 def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
-    """Return the table of a cohort with the patients, of each class if images have one, below the images of a split."""
+    """Return the cohort's table with patients in small print below the images of each split.
+
+    They are counted by class if images have one; `classes` are the names of these.
+    """
     table = plain(cohort.table)
     unit = cohort.unit if cohort.patients else ""
     units = plural(unit or cohort.sample)
@@ -142,7 +157,7 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
 
 
 def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
-    """Return how many patients, or what the study calls them, have each class; samples if `unit` is empty."""
+    """Return how many patients have each class as text; samples instead of patients if `unit` is empty."""
     if rows.empty or "label" not in rows:
         return ""
     column = "patient" if unit else "sample"
@@ -159,7 +174,10 @@ def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
 
 
 def _further(rows: pd.DataFrame, samples: str) -> PageTable | None:
-    """Return the values of further columns of the table of images at each site; None where it has no such column."""
+    """Return a table of the values of further columns of the image table at each site; None if there are none.
+
+    `samples` is the plural noun for images.
+    """
     usual = (*SAMPLE_COLUMNS, *SPACING, "role", "split")
     names = [str(name) for name in rows.columns if name not in usual and rows[name].notna().any()]
     if not names:
@@ -176,7 +194,7 @@ def _further(rows: pd.DataFrame, samples: str) -> PageTable | None:
 
 
 def _values(column: pd.Series) -> str:
-    """Return median and range of numbers, or the commonest values with their counts; and how many are not stated."""
+    """Summarise a column: median and range of numbers, or counts of the commonest values, and missing values."""
     stated = column.replace("", None).dropna()
     if stated.empty:
         return DASH
@@ -195,17 +213,25 @@ def _values(column: pd.Series) -> str:
 
 
 WIDTH = 360.0
-"""The width of the diagram, which fits a telephone: its letters have there the size that they are drawn in."""
+"""Width of the diagram in pixels, which fits a telephone without shrinking its letters."""
 MOST = 24
-"""Sites of a side that are listed. The table has all."""
+"""The most sites of one side that the diagram lists; the table has all."""
 _INSIDE, _GAP, _LINE, _PAD = 210.0, 8.0, 15.0, 8.0
 _LETTERS = 14
-"""Letters of a site's name."""
+"""The most characters of a site's name in the diagram."""
 
 
 @dataclass(frozen=True)
 class FlowSide:
-    """The sites of a role: images, patients (empty where unknown), and the images of each split at each site."""
+    """The internal or the external sites in the flow diagram.
+
+    Attributes
+    ----------
+    title : At home or Outside
+    images, people : number of images, and of patients as text (empty if unknown)
+    sites : pairs of a site and its number of images in each of `splits`
+    splits : names of the splits
+    """
 
     title: str
     images: int
@@ -215,7 +241,7 @@ class FlowSide:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """What is listed: each site with the images of its splits."""
+        """The lines to draw: each site with its numbers of images by split, and how many sites are left out."""
         shown = [(short(site, _LETTERS), " / ".join(f"{n:,}" for n in counts)) for site, counts in self.sites[:MOST]]
         more = len(self.sites) - MOST
         if more > 0:
@@ -225,9 +251,14 @@ class FlowSide:
 
 @dataclass(frozen=True)
 class Flow:
-    """Images and patients of the table (empty where they are unknown), what is left out of it, and where others go.
+    """The content of the flow diagram, from all images of the table to the splits of each site.
 
-    `sample` is what the dataset calls an image.
+    Attributes
+    ----------
+    images, people : number of images, and of patients as text (empty if unknown)
+    left_out : reasons why images are left out, with their numbers
+    sides : internal and external sites
+    sample : the dataset's noun for an image
     """
 
     images: int
@@ -238,7 +269,7 @@ class Flow:
 
 
 def flow_in_words(flow: Flow) -> str:
-    """Return the diagram in words, for readers who cannot see it."""
+    """Return the content of the flow diagram as text, for readers who cannot see it."""
     parts = [f"Flow of {plural(flow.sample)}. Table: {', '.join(_totals(flow, flow.sample))}."]
     parts.append(f"Left out: {', '.join(flow.left_out) or 'none'}.")
     for side in flow.sides:
@@ -251,7 +282,7 @@ def flow_in_words(flow: Flow) -> str:
 
 
 def flow_svg(name: str, flow: Flow) -> str:
-    """Return the diagram; `name` makes its ids unique."""
+    """Return the flow diagram as SVG. `name` is the prefix of its ids, which must be unique on a page."""
     samples = plural(flow.sample)
     body = list(_box(0, 0, WIDTH, [f"Table of {samples}", ", ".join(_totals(flow, flow.sample))]))
     top = 2 * _LINE + _PAD
@@ -273,14 +304,14 @@ def flow_svg(name: str, flow: Flow) -> str:
 
 
 def _totals(part: Flow | FlowSide, sample: str) -> list[str]:
-    """Return the numbers of images, or what samples are, and of patients, where these are known."""
+    """Return the number of images, and that of patients if known, as texts; `sample` is the noun for an image."""
     return [*filter(None, (counted(part.images, sample), part.people))]
 
 
 def _box(
     x: float, y: float, width: float, heads: list[str], lines: Sequence[tuple[str, str]] = (), dashed: bool = False
 ) -> Iterator[str]:
-    """Yield a box with lines of text at its left, the first of them bold, and then with pairs at both sides."""
+    """Yield SVG of a box at x and y: left-aligned `heads`, the first in bold, then pairs of left and right texts."""
     height = (len(heads) + len(lines)) * _LINE + _PAD
     dashes = ' stroke-dasharray="4 3"' if dashed else ""
     yield (
@@ -300,5 +331,5 @@ def _text(x: float, y: float, text: str, look: str = "") -> str:
 
 
 def _line(path: str) -> str:
-    """Return a line with the head of an arrow, whose path is given."""
+    """Return SVG of an arrow along the given path data."""
     return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.7"/>'
