@@ -43,7 +43,7 @@ from .verdict_texts import Told
 IN_WORDS = 6
 """The most conditions (algorithm x batch norm policy x settings) that get sentences of their own; a table lists all."""
 ONE_BY_ONE = 3
-"""If a study compares more conditions than this, its answer begins with one sentence about all of them."""
+"""If a study compares more methods than this, its answer begins with one sentence about all of them."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,12 @@ class Answer:
 
 
 def leading(findings: Findings, conditions: Sequence[Condition]) -> tuple[Condition, str]:
-    """Select the condition (algorithm x batch norm policy) that a page is mainly about, and say why in words.
+    """Select the condition that a page is mainly about, and say in words why.
 
-    This is the first condition of the study's declared primary comparison, or else the first federated one in the order
-    of the study file. Results play no part, not even validation at internal sites: a training that was lucky there
-    tends to be lucky at external sites, too.
+    A condition is an algorithm with batch norm policy and settings. The first one of the study's declared primary
+    comparison is selected, or else the first federated one in the order of the study file. Results play no part, not
+    even validation at internal sites: a training that was lucky there tends to be lucky at external sites, too. The
+    words have the field {} for the number of conditions.
     """
     if declared := conclusions.declared(findings):
         first = next(one for one in conditions if one in declared[0].first.members)
@@ -320,7 +321,10 @@ def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns:
 
 
 def all_of(verdicts: list[Verdict]) -> str:
-    """Return a sentence that counts how many conditions hold up, lose, or cannot be judged at external sites."""
+    """Return a sentence that counts how many compared methods hold up, lose, or cannot be judged at external sites.
+
+    `verdicts` has one verdict for each condition (algorithm x batch norm policy x settings).
+    """
     words = [verdict.word for verdict in verdicts]
     holds = words.count(Word.HOLDS)
     loses = words.count(Word.LOSES)
@@ -403,7 +407,7 @@ def no_better_at_home(controls: Controls, condition: Condition, key: str) -> boo
 
 
 def beaten(controls: Controls, condition: Condition, key: str) -> str:
-    """Return a sentence on how much a classifier without a network certainly beats the network by; else ''.
+    """Return a sentence on how far a classifier without a network is certainly better than the network; else ''.
 
     External sites are compared first, then internal ones. Certain means that the 95% interval of the paired difference
     excludes zero.
@@ -421,9 +425,10 @@ def beaten(controls: Controls, condition: Condition, key: str) -> str:
 
 
 def _differences(controls: Controls) -> Iterator[tuple[Condition, str, Value]]:
-    """Yield each condition and inference id with the difference from the control, a classifier without a network.
+    """Yield each condition with an inference id and the difference of its score from the control's.
 
-    Pairs whose difference is not known are skipped.
+    A condition is an algorithm with batch norm policy and settings; the control is a classifier without a network.
+    Pairs without a known difference are skipped.
     """
     for id_, condition in distinct(controls.findings).items():
         for key in condition.inferences:

@@ -111,7 +111,7 @@ class NewImages:
 
 
 def share(part: float, whole: float) -> str:
-    """Return `part` as a percentage of `whole`; a dash if `whole` is 0."""
+    """Return `part` as a percentage of `whole`, without the sign; a dash if `whole` is 0."""
     return f"{100 * part / whole:.1f}" if whole else DASH
 
 
@@ -586,9 +586,9 @@ COMPARED = 2000
 def at_home(applied: Applied, images: RunImages | None) -> Light:
     """Return a status light on how well the model did in its study, on test images of the sites that trained it.
 
-    The status is problem if the balanced accuracy is not certainly above that of guessing, and unknown if the study's
-    predictions are missing or are masks; the text then quotes the validation value. `images` are the study's images, if
-    they are available, and give the patients to resample.
+    The status is problem if the balanced accuracy is not certainly above that of guessing. It is unknown if the
+    accuracy has no interval, or if there are no class predictions of the study; the text then has the validation value.
+    `images` are the study's images, if available, which name the patients to resample.
     """
     name = "At home, in its study"
     tested = _tested(applied, images, "internal", BASELINE)
@@ -656,7 +656,8 @@ def _balanced(applied: Applied, tested: pd.DataFrame) -> tuple[NewClasses, Metri
 def _tested(applied: Applied, images: RunImages | None, role: str, inference: str) -> pd.DataFrame | None:
     """Return a run's predictions of test images in its own study, in the columns of `Applied.table`; None if missing.
 
-    `role` is internal or external, and `inference` the id of an inference method.
+    `role` is internal or external, and `inference` the id of an inference method. `images` are the study's images,
+    which name the patients.
     """
     if not applied.run.data.task.has_probabilities:
         return None

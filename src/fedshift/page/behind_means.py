@@ -1,7 +1,7 @@
-"""Results that a mean over sites hides.
+"""Sections and sentences on results that a mean over sites hides.
 
-These are the worst external site, subgroups, missed structures, a prediction for a new hospital, and collapsed
-predictions of test-time adaptation.
+They are about the worst external site, subgroups, missed structures, what to expect at a new hospital, and test-time
+adaptation whose predictions collapse into one class.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def worst_sentences(results: StudyResults, unit: str = "patients") -> list[str]:
 def _external(findings: Findings, condition: Condition, points: Points) -> Iterator[Result]:
     """Yield every metric in percent at every external site where it is defined.
 
-    Sensitivity and specificity are taken at the study's decision threshold, with its positive class. `points` maps
-    condition, inference method, role and site to rates at the threshold.
+    `condition` is an algorithm with batch norm policy and settings. Sensitivity and specificity are taken at the
+    study's decision threshold, with its positive class; `points` holds these rates.
     """
     metrics = {name: (metric, "") for name, metric in findings.metrics.items() if metric.percent}
     if points:
@@ -158,7 +158,8 @@ MEANING = (
 def subgroup_table(results: StudyResults, column: str, unit: str) -> Table:
     """Return a table of scores by subgroup: the values of a column of the image table, such as sex.
 
-    It shows each condition's reported inference method and the one compared with it.
+    For each condition (algorithm x batch norm policy x settings) it has the reported inference method and the one that
+    is compared with it. `unit` names the resampled units, such as patients.
     """
     findings, metric = results.findings, results.findings.headline
     wanted = set[str | None]()
@@ -202,16 +203,16 @@ def _subgroup_caption(results: StudyResults, column: str, unit: str, over: str) 
 
 
 MOST = 5
-"""The most pairs of condition and inference method named for each kind of error, the largest share first."""
+"""The most pairs of method and inference method named for each kind of error, the largest share first."""
 
 
 @dataclass(frozen=True)
 class Overlooked:
-    """How often a model misses or invents structures, with one condition and inference method, over all trainings.
+    """How often one trained method misses or invents structures with one inference method, over all trainings.
 
     Attributes
     ----------
-    condition, inference : their names on the page
+    condition, inference : names of the method (algorithm x batch norm policy x settings) and of the inference method
     noun, happens : what is counted, and what happens to it, such as "structures" and "are missed"
     sites : maps each site to the number of errors and the number of cases
     """
@@ -242,7 +243,7 @@ class Overlooked:
 
 
 def overlooked_counts(results: StudyResults) -> list[Overlooked]:
-    """Count errors that the task names, such as missed structures, for each condition and inference method."""
+    """Count errors that the task names, such as missed structures, for each trained method and inference method."""
     findings = results.findings
     return [
         Overlooked(findings.full(condition), findings.name(key), noun, happens, _by_site(results, condition, key, name))
@@ -274,7 +275,7 @@ def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
 
 
 def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[str]:
-    """Yield sentences on missed or invented structures: the condition and inference pairs with the largest shares.
+    """Yield sentences on missed or invented structures: the methods and inference methods with the largest shares.
 
     If an error never happens, a sentence says so. `unit` names the resampled units, such as patients.
     """
@@ -314,8 +315,7 @@ def _by_site(results: StudyResults, condition: Condition, key: str, name: str) -
 
 
 PREDICTED = 5
-"""With fewer external sites, the prediction interval for a new site is shown only in a collapsible block, or not at
-all."""
+"""With fewer external sites, the prediction interval for a new site is in a collapsible block, or not shown at all."""
 PLAIN = 10
 """From this number of external sites on, the prediction interval is shown without a warning about their number."""
 INTERVAL = "95% prediction interval"
@@ -415,9 +415,10 @@ def _of_prediction(findings: Findings, sites: int, nouns: Nouns) -> list[str]:
 
 
 def _range_table(findings: Findings, values: dict[Entry, dict[str, Value]], nouns: Nouns, interval: bool) -> Table:
-    """Return a table with the lowest and highest external score of each condition.
+    """Return a table with the lowest and the highest score of each compared method over external sites.
 
-    If `interval` is set, it has a prediction interval for a new site. `values` maps conditions to the scores of sites.
+    If `interval` is set, it has a prediction interval for a new site. `values` maps methods to the scores of their
+    sites.
     """
     metric = findings.headline
     rows = []
@@ -455,8 +456,7 @@ Groups = dict[tuple[str, str, str, str], pd.DataFrame]
 NUMBERS = ("spread", "spread_source", "top_share", "entropy", "agreement")
 NO = "no"
 UNKNOWN = "not known"
-"""Text of the table if it is not known whether predictions collapsed. All answers but NO and UNKNOWN are highlighted.
-"""
+"""Text of the table if it is not known whether predictions collapsed. Answers but NO and UNKNOWN are highlighted."""
 
 
 def collapse_section(results: StudyResults) -> Section | None:
@@ -482,7 +482,10 @@ def collapse_section(results: StudyResults) -> Section | None:
 
 
 def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
-    """Yield role, site, name of an inference method and its rows of collapse.csv, for one condition."""
+    """Yield role, site, name of an inference method and its rows of collapse.csv.
+
+    All are those of one condition (algorithm x batch norm policy x settings), in the order of the study.
+    """
     for role, site in condition.sites():
         for key in condition.inferences:
             trainings = groups.get((condition.id, key, role, site))
@@ -491,7 +494,10 @@ def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterato
 
 
 def _collapse_table(findings: Findings, condition: Condition, groups: Groups) -> Table:
-    """Return a table of one condition's adapted predictions: a row for each site and inference method."""
+    """Return a table on the predictions of one trained method: a row for each site and inference method.
+
+    Its columns show whether test-time adaptation made predictions collapse into one class.
+    """
     sample = findings.plan.study.dataset.sample_noun
     rows = tuple(
         (site, role, name, *(_percent(of[column]) for column in NUMBERS), in_samples(_work(of), sample), _answer(of))

@@ -38,8 +38,7 @@ PICTURED = 3
 EVENTS = 10
 """With fewer patients of a class at a site, scores of that class are called rough."""
 OF_ONE_KIND = 4
-"""If images have on average this many near copies, they may be of one kind rather than copies, such as eye photographs.
-"""
+"""If images have on average this many near copies, they may be of one kind, such as eye photographs, and no copies."""
 MOST_OF_IT = 0.9
 """If structure covers a larger share of a mask than this, the mask may be inverted."""
 NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropped) on two sides of a split"
@@ -398,7 +397,7 @@ class _Coded:
         return self._patients[i] is not None and self._patients[i] == self._patients[j]
 
     def apart(self, i: int, j: int) -> bool:
-        """Return True if the images i and j are in different splits; each external site counts as its own split."""
+        """Return True if images in rows i and j are in different splits; each external site is a split of its own."""
         return bool(self._sides[i] != self._sides[j])
 
     def asked(self, i: int, j: int) -> bool:
@@ -415,7 +414,7 @@ class _Coded:
         return self._album.likeness(self._places[i], self._places[j], crop)
 
     def pictured(self, i: int, j: int, correlation: float) -> NearCopies:
-        """Return the images i and j with captions for the page, and their correlation in words."""
+        """Return the images in rows i and j with captions for the page, and their correlation in words."""
         first, second = (
             Tile(
                 np.asarray(self._album.images[self._places[k]]),

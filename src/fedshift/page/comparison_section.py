@@ -14,7 +14,7 @@ from .html import Block, Fold, plain
 from .phrases import change_interval, heading, joined, level, noun, over, points
 
 NAMED = 4
-"""The most conditions that a sentence names; the table has all."""
+"""The most compared methods that a sentence names; the table has all."""
 _CONCLUSIONS = {
     Outcome.ALIKE: "not distinguishable from the best",
     Outcome.TOO_SMALL: "too small a difference to matter",
@@ -53,7 +53,11 @@ def sentences(findings: Findings, unit: str = "patients") -> str:
 
 
 def _standing(findings: Findings, standing: Standing, unit: str) -> str:
-    """Return sentences that name the best condition of a group, and which others are worse, alike or undecided."""
+    """Return sentences that name the best method of a group, and which others are worse, alike or undecided.
+
+    `standing` holds the methods that are tested at the same sites, and `unit` names the resampled units, such as
+    patients.
+    """
     if len(standing.others) == 1:
         return pair(findings, standing.others[0], unit)
     shown = level(standing.level.mean, findings.headline)
@@ -75,7 +79,7 @@ def _standing(findings: Findings, standing: Standing, unit: str) -> str:
 
 
 def _listed(findings: Findings, members: list[Contrast]) -> str:
-    """Return the names of at most NAMED conditions, with difference and p-value, and the number of others."""
+    """Return the names of at most NAMED compared methods, with difference and p-value, and the number of others."""
     names = []
     for contrast in members[:NAMED]:
         name = findings.title(contrast.second.condition)
@@ -105,7 +109,10 @@ def p_value(p: float) -> str:
 
 
 def pair(findings: Findings, contrast: Contrast, unit: str) -> str:
-    """Return a sentence about two conditions, the better one first."""
+    """Return a sentence that concludes whether two compared methods differ, the better one first.
+
+    `unit` names the resampled units, such as patients.
+    """
     if contrast.value.mean < 0:
         value = contrast.value.turned()
         contrast = replace(contrast, first=contrast.second, second=contrast.first, value=value)
@@ -221,7 +228,10 @@ def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
 
 
 def by_site(findings: Findings, unit: str = "patients") -> Table:
-    """Return a table of each condition's difference from the best at single sites; exploratory, so without p-values."""
+    """Return a table of each method's difference from the best at single sites; exploratory, so without p-values.
+
+    `unit` names the resampled units, such as patients.
+    """
     rows = []
     metric = findings.headline
     standings = conclusions.standings(findings)

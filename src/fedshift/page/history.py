@@ -153,7 +153,7 @@ def _bytes(floats: float) -> str:
 
 
 def runs_table(runs: list[Trained]) -> Table:
-    """Return a table of the runs: condition, seed, round kept by model selection, device and start."""
+    """Return a table of the runs: compared method, seed, round kept by model selection, device and start."""
     percent = all(in_percent(run.select_by) for run in runs)
     columns = {
         "Run": [run.name for run in runs],

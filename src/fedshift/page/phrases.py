@@ -128,7 +128,7 @@ def over(value: Value, unit: str) -> str:
 
 
 def of_seeds(value: Value, condition: Condition) -> str:
-    """Return ` (2 of 3 seeds)` if a value lacks some seeds of its condition; '' if it has all."""
+    """Return ` (2 of 3 seeds)` if a value lacks some seeds that its method is trained with; '' if it has all."""
     wanted = len(condition.seeds)
     return "" if value.seeds == wanted else f" ({value.seeds} of {wanted} seeds)"
 

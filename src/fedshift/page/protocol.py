@@ -198,7 +198,10 @@ def _loss(run: Run) -> str:
 
 
 def _selection(run: Run) -> str:
-    """Return how the round to keep was chosen: by validation, or the last round if there are no validation samples."""
+    """Return how the round to keep was chosen: by validation, or as the last one.
+
+    Without validation samples it is the last round, whatever the setting.
+    """
     sites, best = run.training.select_at, best_by(getattr(run.training, "select_by", "accuracy"))
     if sites and run.training.select != "last":
         best = best.replace("over clients", "").strip()

@@ -59,9 +59,9 @@ def disagreements(plan: Plan, paths: Paths) -> dict[Path, str]:
     """Map each file that disagrees with the files it is made from to what is wrong with it; empty if all agree.
 
     These steps are repeated: digests of image pixels; the assignment of samples to sites and splits; labels of
-    predictions; scores from predictions; tables, figures and the page from scores. If two files disagree and either may
-    be wrong, both are named. The first step that finds a fault ends the check, since all later steps build on its
-    files.
+    predictions; scores from predictions; tables, figures and the page from scores. Rows of divergence.csv are only
+    compared with the study. If two files disagree and either may be wrong, both are named. The first step that finds a
+    fault ends the check, since all later steps build on its files.
     """
     with tempfile.TemporaryDirectory() as folder:
         for check in (_pixels, _partitions, _labels, _scores, _divergence, _reported):

@@ -93,7 +93,7 @@ def _answers(findings: Findings, rows: pd.DataFrame, unit: str, caption: str) ->
 
 
 def _row(findings: Findings, row: Mapping[Hashable, Any]) -> tuple[str, ...]:
-    """Return the cells of one hypothesis."""
+    """Return the cells of one hypothesis, a row of hypotheses.csv, for the table of hypotheses."""
     metric = findings.headline
     value = Value(mean=row["mean"], low=row["low"], high=row["high"])
     claimed = f"{_SHOWN[str(row['direction'])]} {number(float(row['margin']), metric)}"
@@ -199,7 +199,7 @@ def _values(candidate: Candidate) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return the value of a setting as text, such as 0.01 instead of a JSON string."""
+    """Return the value of a setting as text: strings unchanged, floats in short form, other values as JSON."""
     if isinstance(value, str):
         return value
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)

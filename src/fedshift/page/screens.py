@@ -96,9 +96,8 @@ def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
 def _more(loss: Value, margin: float, unit: str) -> str:
     """Return a sentence on how many patients and trainings would make the loss's interval decisive.
 
-    It is decisive if it lies above zero or below the margin.
-
-    It assumes that the mean loss stays as it is. The text is empty if a part of the variance is not known.
+    The interval is decisive if it lies above zero or below the margin. The sentence assumes that the mean loss stays as
+    it is; it is '' if a part of the variance is not known.
     """
     room = max(loss.mean, margin - loss.mean) / NORMAL
     trainings = loss.std / math.sqrt(loss.seeds) if loss.seeds > 1 else math.nan
@@ -141,8 +140,8 @@ _WORDS = {
     Outcome.FEW_TRAININGS: "Too few trainings to tell",
     Outcome.FEW_PATIENTS: "Too few {units} to tell",
 }
-"""The headline for each outcome of a declared comparison; `{units}` stands for the resampled units, such as patients.
-"""
+"""The headline for each outcome of a declared comparison. `{units}` stands for what intervals resample, such as
+patients."""
 UNSURE = (
     Reason.NOT_COMPARABLE,
     Reason.HOME_WITHOUT_INTERVAL,
@@ -162,8 +161,8 @@ class Methods:
     Attributes
     ----------
     groups : list[list[Rank]]
-    Conditions (algorithm x batch norm policy x settings) tested at the same sites, from the best mean to the worst.
-    One group for each partition, unless the study averages over partitions.
+        Conditions (algorithm x batch norm policy x settings) tested at the same sites, from the best mean to the worst.
+        There is one group for each partition, unless the study averages over partitions.
     """
 
     asked: Sequence[Claim] = ()
@@ -212,7 +211,7 @@ class Methods:
         return Screen(word, "plain", sentence, self._whom(), settle, step=step)
 
     def _best(self, group: list[Rank]) -> tuple[str, str]:
-        """Return headline and sentence on whether the best mean of a group is certainly better than the other means."""
+        """Return headline and sentence on whether the best method of a group is certainly better than all others."""
         first, second = group[:2]
         alike = [rank for rank in group if rank.first == 1]
         control = ", a control" if first.entry.control else ""
@@ -230,7 +229,7 @@ class Methods:
         return _WORDS[outcome].format(units=self.nouns.units)
 
     def _whom(self) -> str:
-        """Return a clause with the numbers of compared conditions, test sites, patients and trainings."""
+        """Return a clause with the numbers of compared methods, test sites, patients and trainings."""
         best = self.groups[0][0]
         sites = counted(len(list(best.entry.sites(self.role))), f"{self.role} site")
         count = f"{counted(sum(map(len, self.groups)), 'condition')}"
@@ -239,13 +238,13 @@ class Methods:
         return f"{count}, tested at {sites}, {over(best.level, self.nouns.units)}"
 
     def _title(self, rank: Rank) -> str:
-        """Return a condition's title, with the name of its partition only if its group has several partitions."""
+        """Return the title of a ranked method, with its partition's name if the group has several partitions."""
         group = next(group for group in self.groups if rank in group)
         shared = len({one.entry.condition.held_out for one in group}) == 1
         return rank.entry.condition.title if shared else self.findings.title(rank.entry.condition)
 
     def _setting(self, group: list[Rank]) -> str:
-        """Return the title of the partition (which sites are held out) that a group of conditions shares."""
+        """Return the title of the partition (which sites are held out) that a group of ranked methods shares."""
         return group[0].entry.condition.held_out
 
     @property
@@ -293,7 +292,7 @@ class Methods:
         )
 
     def picture(self, about: str, width: float) -> Forest:
-        """Return a plot of each condition's mean with its 95% interval and possible ranks.
+        """Return a plot of each method's mean score with its 95% interval and possible ranks.
 
         `about` is a note that identifies the study, and `width` is in inches.
         """
@@ -321,7 +320,7 @@ class Methods:
         return Forest(size, self._described(rows), paint)
 
     def _levels(self, axes: Any, groups: list[list[Rank]], letters: int) -> None:
-        """Draw one row for each condition: its mean, its 95% interval, and its possible ranks at the right edge.
+        """Draw one row for each method: its mean score, its 95% interval, and its possible ranks at the right edge.
 
         `letters` is the length at which titles are wrapped.
         """

@@ -567,7 +567,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
 
 
 def _alone(findings: Findings) -> Iterator[str]:
-    """Yield caveats that name the conditions without a global model, which external sites cannot test, and why."""
+    """Yield caveats that name the methods without a global model, which external sites cannot test, and why."""
     titles: dict[str, dict[str, None]] = {}
     for condition in findings.conditions:
         together = condition.run.algorithm.collaboration
@@ -578,7 +578,7 @@ def _alone(findings: Findings) -> Iterator[str]:
 
 
 def _two_networks(findings: Findings) -> Iterator[str]:
-    """Yield a caveat on conditions that predict internal and external sites with different networks."""
+    """Yield a caveat on methods that predict internal and external sites with different networks."""
     conditions = [c for c in findings.conditions if c.partition.external and c.run.algorithm.external]
     names = dict.fromkeys(c.title for c in conditions if c.run.algorithm.collaboration.has_global_model)
     if names:
@@ -590,7 +590,7 @@ def _two_networks(findings: Findings) -> Iterator[str]:
 
 
 def _untested(findings: Findings) -> Iterator[str]:
-    """Yield a caveat for each condition whose internal sites have no test samples."""
+    """Yield a caveat for each trained method whose internal sites have no test samples."""
     for condition in findings.conditions:
         if not condition.tests_inside:
             training = f"With {condition.held_out} held out, training" if findings.several else "Training"

@@ -76,7 +76,7 @@ class StudyReport:
 
     @functools.cached_property
     def told(self) -> Answer:
-        """The study's answer in sentences, and the condition (algorithm x batch norm policy) that it is about."""
+        """The study's answer in sentences, and the trained method (algorithm x batch norm policy) that it is about."""
         faulty = bool(self.problems or self.few) or any(cohort.doubted for cohort in self.people)
         return answer(self.findings, self.nouns, faulty)
 
@@ -130,7 +130,8 @@ class StudyReport:
     def control(self) -> str:
         """Sentences that compare the network with the control, a classifier of simple image features.
 
-        They say whether the control suggests shortcut learning, and whether no condition is certainly better than it.
+        They say whether the control suggests shortcut learning, and whether no compared method is certainly better than
+        it.
         """
         found = shortcut(self.controls, self.condition, self.condition.level_inference)
         return joined(found, beside_control(self.controls, self.nouns.units))
@@ -142,7 +143,7 @@ class StudyReport:
 
     @functools.cached_property
     def overlooked(self) -> Sequence[behind_means.Overlooked]:
-        """How many structures each condition and inference method missed; empty for tasks without structures."""
+        """How many structures each method missed with each inference method; empty for tasks without structures."""
         return behind_means.overlooked_counts(self.results)
 
     def drawn(self, name: str) -> Drawn | PageTable:

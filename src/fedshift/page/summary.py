@@ -69,13 +69,14 @@ def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Ro
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return summary.csv: scores of each condition, site, inference method and metric, summarised over seeds.
+    """Return summary.csv: scores of each trained method, site, inference method and metric, summarised over seeds.
 
-    Each run gives one value for a site, inference method and metric. `mean` and `std` (sample standard deviation, n -
-    1) are over the values of the seeds, of which there are `seeds`. `low` and `high` bound the 95% interval of the mean
-    score over `patients` and trainings (see `estimates`); `se` is the standard error over patients alone, and `rarer`
-    counts the patients of the rarer class. `p_chance` is the one-sided p-value that the score is at chance or above,
-    for metrics whose chance level does not depend on prevalence. `published` and `published_std` are the papers' values
+    Each run gives one value for a site, inference method and metric. `mean` and `std` (sample standard deviation with
+    the divisor n-1) are over the values of the seeds, of which there are `seeds`. `low` and `high` bound the 95%
+    interval of the mean score over `patients` and trainings (see `estimates`); `se` is the standard error over patients
+    alone, and `rarer` counts the patients of the rarer class. `p_chance` is the one-sided p-value of the null
+    hypothesis that the true score is at chance or above, so that a small value says worse than guessing; only metrics
+    whose chance level does not depend on prevalence have it. `published` and `published_std` are the papers' values
     (see `published_values`), in the unit of the mean. `chance` and `majority` are the scores of guessing and of always
     giving the commonest class (see `score.blind`).
     """
@@ -206,9 +207,10 @@ def sites(findings: Findings, controls: Controls) -> Table:
 
 
 def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
-    """Return the table of sites of one condition, in which the worst external site and certain changes are marked.
+    """Return the table of sites for one condition (algorithm x batch norm policy x settings).
 
-    A change is certain if its 95% interval excludes zero. `unit` names the resampled units, such as patients.
+    It marks the worst external site and certain changes, whose 95% interval excludes zero. `unit` names the resampled
+    units, such as patients.
     """
     beside = controls if _has_control(controls, condition) else None
     compared = findings.compared(condition)
@@ -249,8 +251,8 @@ def _site_rows(
 ) -> Iterator[list[Cell]]:
     """Yield the cells of each site's row: images, patients, scores, gains and published values.
 
-    `keys` are the inference methods to show, and `compared` those whose gain over the baseline is shown. With
-    `controls`, the score of a classifier without a network comes last.
+    `keys` are ids of the inference methods to show, and `compared` ids of those whose gain over the baseline is shown.
+    With `controls`, the score of a classifier without a network comes last.
     """
     published = _with_published(findings, keys)
     for role, site in condition.sites():
@@ -308,7 +310,7 @@ def overview(
 def _overview_row(
     findings: Findings, condition: Condition, key: str, unit: str, inside: bool, outside: bool
 ) -> list[Cell]:
-    """Return the overview's row of a condition and an inference method.
+    """Return the overview's row for a condition (algorithm x batch norm policy x settings) and an inference method.
 
     `key` is the method's id; `inside` and `outside` say whether the study tests at internal and at external sites.
     """
@@ -366,7 +368,8 @@ def _has_control(controls: Controls, condition: Condition) -> bool:
 def _control_row(controls: Controls, condition: Condition, columns: list[str], alone: bool) -> list[Cell]:
     """Return the overview's row of a control (classifier without a network), with a dash in columns that do not apply.
 
-    If the control is not the `alone` one of its held-out sites, its name tells the condition that shares its images.
+    `alone` says that its held-out sites have no other control; if they have, its name tells the method that shares its
+    images.
     """
     findings = controls.findings
     key = condition.run.partition_id

@@ -103,7 +103,10 @@ def _signed(x: float, digits: int) -> str:
 
 
 class Misjudged(NamedTuple):
-    """A certain error of predicted probabilities at a site: in words, and the numbers behind it, if any."""
+    """A certain error of predicted probabilities at a site.
+
+    `words` describes it, such as "too high", and `numbers` are the figures behind it, if any.
+    """
 
     site: str
     words: str
@@ -140,7 +143,10 @@ def of_hundred(value: Value) -> str:
 
 
 def _sentence(findings: Findings) -> str:
-    """Return a sentence on errors of predicted probabilities at external sites, for the page's leading condition."""
+    """Return a sentence on errors of predicted probabilities at external sites; '' if there are no external sites.
+
+    It is about the condition (algorithm x batch norm policy x settings) that the page is about.
+    """
     led, _ = by_lead(findings)
     if not any(condition.partition.external for condition in led):
         return ""
@@ -215,10 +221,10 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
 def threshold_light(results: StudyResults) -> Light | None:
     """Return a status light on whether decision threshold and probabilities hold at external sites; None if unknown.
 
-    It is about the page's leading condition. A threshold does not hold if the 95% interval of sensitivity or
-    specificity at an external site lies below its value on internal validation samples. Probabilities do not hold if
-    they are certainly wrong anywhere, internal sites included: what is wrong there as well cannot be used outside
-    either.
+    It is about the condition (algorithm x batch norm policy x settings) that the page is about. The threshold does not
+    hold if the 95% interval of sensitivity or specificity at an external site lies below its value on internal
+    validation samples. Probabilities do not hold if they are certainly wrong at any external site, or at internal sites
+    on average.
     """
     findings, points = results.findings, results.operating_points
     conditions, _ = by_lead(findings)
@@ -303,7 +309,7 @@ def _unchosen(findings: Findings, points: Points) -> list[str]:
 
 
 def _points_table(findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
-    """Return one condition's counts and rates at the decision threshold: internal validation, then each site."""
+    """Return a method's counts and rates at the decision threshold: internal validation first, then each site."""
     study = findings.plan.study
     chosen = study.threshold.value is None
     rows = []
@@ -520,9 +526,9 @@ def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[st
 def _sets_table(
     findings: Findings, condition: Condition, rows: pd.DataFrame, words: Mapping[str, Any], declared: Conformal
 ) -> PageTable:
-    """Return one condition's table of prediction sets or masks: a row for each inference method and site.
+    """Return one trained method's table of prediction sets or masks: a row for each inference method and site.
 
-    Masks have a row for each structure. `rows` are the condition's rows of conformal.csv, and `words` the nouns and
+    Masks have a row for each structure. `rows` are the method's rows of conformal.csv, and `words` the nouns and
     percentages of the caption.
     """
     masks = findings.plan.study.task.has_masks

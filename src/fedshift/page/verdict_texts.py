@@ -30,7 +30,7 @@ class Text(NamedTuple):
     came_out, concluded : for clinicians, the result and what may be concluded from it
     then : the suggested next action, if none of `steps` applies
     steps : names of changes to the study file that may help (see `next_step`), in order of preference
-    detail : the verdict as the rest of a sentence that begins with a condition's name
+    detail : the verdict as the rest of a sentence that begins with the name of a method
     """
 
     word: str
