@@ -240,7 +240,7 @@ def first_row(column: str, factor: float) -> Callable[[Path], None]:
     ("pattern", "change", "said"),
     [
         ("partitions/*.parquet", torn_patient, "agrees with no predictions: one of the two was changed"),
-        ("runs/*/predictions-*.parquet", first_row("label", 1), "a label is another than in the samples"),
+        ("runs/*/predictions-*.parquet", first_row("label", 1), "a label differs from the samples"),
         ("studies/*/scores.csv", first_row("value", 0.5), "does not follow from the predictions"),
     ],
     ids=["torn patient", "flipped label", "better score"],

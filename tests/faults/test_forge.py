@@ -54,7 +54,7 @@ def test_verify_names_a_forgery(forger: forge.Forger, part: str, how: str) -> No
     [
         ("images.npy", "edited", "does not agree with pixels.parquet", ["images.npy"]),
         ("pixels.parquet", "no contrast", "does not follow from the images", ["results/data/"]),
-        (PREDICTIONS, "all of them right", "gives other scores than scores.csv has", [PREDICTIONS, "scores.csv"]),
+        (PREDICTIONS, "all of them right", "gives scores that differ from scores.csv", [PREDICTIONS, "scores.csv"]),
         ("scores.csv", "edited", "does not follow from the predictions", [PREDICTIONS, "scores.csv"]),
         (
             "divergence.csv",
@@ -68,7 +68,7 @@ def test_verify_names_a_forgery(forger: forge.Forger, part: str, how: str) -> No
             "has a row that does not follow from the study, or has it twice",
             ["divergence.csv"],
         ),
-        ("samples.parquet", "all of one patient", "cannot be divided as it was", ["samples.parquet"]),
+        ("samples.parquet", "all of one patient", "cannot be split as the partition records it", ["samples.parquet"]),
     ],
 )
 def test_the_remedy_makes_no_forgery_official(

@@ -383,6 +383,7 @@ class _Coded:
 
     def __init__(self, rows: pd.DataFrame, album: Album, unit: str) -> None:
         self.rows, self._album, self._unit = rows, album, unit
+        # recorded as little-endian bytes, whatever the machine
         self.codes = np.frombuffer(b"".join(rows["look"]), dtype="<u8").astype(np.uint64).reshape(len(rows), -1)
         external = rows["role"] == "external"
         self._sides = np.where(external, "external " + rows["site"], rows["split"])
@@ -390,6 +391,7 @@ class _Coded:
         self._sites, self._pixels, self._places = (rows[column].to_numpy() for column in ("site", "pixels", "row"))
         self._patients = np.full(len(rows), None)
         if "patient" in rows:
+            # None instead of NaN or NA, so that a patient can be tested by `is None`
             self._patients = rows["patient"].astype(object).where(rows["patient"].notna(), None).to_numpy()
 
     def one_person(self, i: int, j: int) -> bool:

@@ -319,6 +319,7 @@ def still_rises(rounds: pd.DataFrame) -> bool:
     end = values[-2 * fifth :]
     steps = np.arange(len(end))
     slope, start = np.polyfit(steps, end, 1)
+    # a fitted line takes two degrees of freedom
     noise = float(np.std(end - slope * steps - start, ddof=min(2, len(end) - 1)))
     return bool(end[fifth:].mean() - end[:fifth].mean() > max(2 * noise / np.sqrt(fifth), SMALL))
 

@@ -110,7 +110,7 @@ def _partitions(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
         try:
             right = run.partition.assign(table).astype(str)
         except UserError as error:
-            yield samples, f"cannot be divided as it was: {error.what}"
+            yield samples, f"cannot be split as the partition records it: {error.what}"
             continue
         if not right.equals(read_partition(file).astype(str)[right.columns]):
             yield samples, "does not agree with the partition: one of the two was changed"
@@ -149,7 +149,7 @@ def _relabelled(plan: Plan, paths: Paths, data: Data, labels: pd.Series) -> Iter
                 except Missing:  # `verify` names those of test images; validation images may be left out
                     continue
                 if any((labels.reindex(part.samples).to_numpy() != part.label).any() for part in parts):
-                    wrong = wrong or f"{key}: a label is another than in the samples"
+                    wrong = wrong or f"{key}: a label differs from the samples"
         yield file, wrong
 
 
@@ -159,16 +159,16 @@ def _scores(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
         return
     right, found = read_table(score(plan, anew)), read_table(files.scores)
     if files.missing.exists() and read_json(files.missing) != read_json(anew.study_files(plan.name).missing):
-        yield files.missing, "does not follow from the predictions: it lists others than cannot be scored"
+        yield files.missing, "does not follow from the predictions: it lists others than those that cannot be scored"
     if _same(found, right):
         return
     runs = _other_scores(found, right)
     of = f", of run {runs[0]}" if len(runs) == 1 else f", of {len(runs)} runs" if runs else ""
-    yield files.scores, f"does not follow from the predictions: a score is another one{of}"
+    yield files.scores, f"does not follow from the predictions: a score differs{of}"
     for name in runs:
         file = paths.predictions(name, plan.prediction_jobs[name]) if name in plan.runs else files.scores
         if file.exists():
-            yield file, "gives other scores than scores.csv has: one of the two was changed"
+            yield file, "gives scores that differ from scores.csv: one of the two was changed"
 
 
 def _divergence(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
@@ -222,7 +222,7 @@ def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
     yield from ((file, OTHER) for file in wrong)
     for job in outputs(plan, paths):
         if wrong and job.rule in UNCHECKED:
-            yield from ((file, "was taken as it is, and may be what was changed") for file in job.files)
+            yield from ((file, "was not computed again, and may be the file that was changed") for file in job.files)
 
 
 def _alike(file: Path, right: Path) -> bool:

@@ -61,7 +61,7 @@ def summarise(results: StudyResults) -> Path:
 def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Row]:
     """Yield the rows of summary.csv: for each score its mean over seeds, its interval, and published and chance values.
 
-    `reference` has the scores of a model without knowledge by data, site and metric (see `score.blind`).
+    `reference` has the scores of a model without knowledge by condition, role, site and metric (see `score.blind`).
     """
     summary = _over_seeds(study.scores).join(published_values.published(words)).join(reference, on=PLACE)
     for level, found in zip(summary.index, summary.to_dict("records"), strict=True):

@@ -573,6 +573,7 @@ def _of_sets(row: dict[Any, Any], classes: list[dict[Any, Any]], alpha: float) -
 
 def _of_masks(row: dict[Any, Any]) -> dict[str, PageCell]:
     """Return the cells of a row on conformal masks of one structure at one site, by column."""
+    # the share missed is 1 - coverage, so that the ends of the interval change places
     missed = Value(1 - row["coverage"], low=1 - row["high"], high=1 - row["low"])
     sizes = [_decimal(row[name], 2) for name in ("size_low", "size_high")]
     return {
