@@ -104,7 +104,8 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
     """Return the answer of a study in sentences; of many conditions, their comparison comes first.
 
     A condition is an algorithm with batch norm policy and settings. Numbers are averaged over partitions if each of
-    them holds out other sites. With `faulty` data, the sentences do not suggest what would narrow an interval.
+    them holds out other sites. With `faulty` data, the sentences do not suggest what would narrow an interval. `nouns`
+    are the study's words for sites and patients.
     """
     conditions = list(distinct(findings).values())
     compared = comparison_section.sentences(findings, nouns.units)
@@ -145,7 +146,8 @@ def answer(findings: Findings, nouns: Nouns = HOSPITALS, faulty: bool = False) -
 def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
     """Return the sentences about one condition (algorithm x batch norm policy x settings), beginning with its verdict.
 
-    They give the headline metric at internal and external sites, and what test-time adaptation changes.
+    They give the headline metric at internal and external sites, and what test-time adaptation changes. `judged` is the
+    verdict, and `nouns` are the study's words for sites and patients.
     """
     key = condition.level_inference
     metric = findings.headline
@@ -178,7 +180,8 @@ def sentences(findings: Findings, condition: Condition, judged: Verdict, nouns: 
 def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str) -> Iterator[str]:
     """Yield a sentence on how test-time adaptation changes the score at external sites.
 
-    The change is relative to the baseline: batch norm with training statistics.
+    The change is relative to the baseline: batch norm with training statistics. `judged` is the verdict on the
+    condition, and `unit` names the resampled units, such as patients.
     """
     key = condition.compared_inference
     if findings.baseline is None or key is None or (not judged.loss.known and condition.tests_inside):
@@ -197,7 +200,8 @@ def _change(findings: Findings, condition: Condition, judged: Verdict, unit: str
 def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str) -> str:
     """Return the verb phrase that says how much an inference method gains or loses at external sites.
 
-    `gain` is its score minus that of the baseline, and `why` explains a missing interval.
+    `gain` is its score minus that of the baseline, and `why` explains a missing interval. `judged` is the verdict on
+    the trained method, and `unit` names the resampled units, such as patients.
     """
     amount = points(abs(gain.mean), findings)
     shown = _shown(gain.mean)
@@ -252,6 +256,7 @@ def tiles(findings: Findings, condition: Condition, nouns: Nouns) -> list[Tile]:
     """Return the large numbers below the answer: the headline metric at internal and external sites, with intervals.
 
     If the study compares a test-time adaptation method with the baseline, its score and gain at external sites follow.
+    `nouns` are the study's words for sites and patients.
     """
     key = condition.level_inference
     compared = condition.compared_inference
@@ -305,7 +310,8 @@ def these_only(findings: Findings, condition: Condition, judged: Verdict, nouns:
     """Return a warning that a verdict on fewer than FEWEST_SITES hospitals says nothing about others; else ''.
 
     External sites whose hospital trained with another scanner or department do not count as other hospitals. The result
-    is '' as well if the verdict is "cannot tell".
+    is '' as well if the verdict is "cannot tell". `judged` is the verdict, and `nouns` are the study's words for sites
+    and patients.
     """
     outside = nouns.outside(one.partition for one in findings.alike(condition))
     apart = [site for site in judged.sites if site in outside.apart]
@@ -348,7 +354,7 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
 
     A condition (algorithm x batch norm policy x settings) is certainly better if the 95% interval of its paired
     difference from this control is above zero, with any inference method that uses no labels. The result is '' without
-    a control.
+    a control. `unit` names the resampled units, such as patients.
     """
     compared = list(_differences(controls))
     if not compared or any(difference.low > 0 for _, _, difference in compared):
@@ -377,7 +383,8 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
     """Return a warning that the network may have learnt a shortcut, as judged by a control without a network; else ''.
 
     There is a warning if the control's loss from internal to external sites is certainly above zero and its mean
-    exceeds the margin, or if the network is not certainly better than the control at internal sites.
+    exceeds the margin, or if the network is not certainly better than the control at internal sites. `key` is the id of
+    the network's inference method.
     """
     findings = controls.findings
     partition, _ = controls.beside(condition)
@@ -400,7 +407,7 @@ def no_better_at_home(controls: Controls, condition: Condition, key: str) -> boo
     """Return True if the network is not certainly better at internal sites than the control without a network.
 
     The test is whether the 95% interval of their paired difference reaches zero or below; without an interval, the
-    result is False.
+    result is False. `key` is the id of the network's inference method.
     """
     _, which = controls.beside(condition)
     return controls.difference(which, key, "internal").low <= 0
@@ -410,7 +417,7 @@ def beaten(controls: Controls, condition: Condition, key: str) -> str:
     """Return a sentence on how far a classifier without a network is certainly better than the network; else ''.
 
     External sites are compared first, then internal ones. Certain means that the 95% interval of the paired difference
-    excludes zero.
+    excludes zero. `key` is the id of the network's inference method.
     """
     findings = controls.findings
     _, which = controls.beside(condition)
@@ -472,7 +479,7 @@ def three_sentences(
 
     They hold at most three numbers, apart from digits in site names. If the data are `faulty`, nothing may be
     concluded. `beaten` is the text of a classifier without a network that does better; empty if none does. The list is
-    empty if nothing has been scored.
+    empty if nothing has been scored. `judged` is the verdict, and `synthetic` says that the images are invented.
     """
     if not (judged.home.known or judged.loss.known or judged.reason is Reason.HOME_UNTESTED):
         return []
@@ -488,7 +495,10 @@ def in_letters(count: int) -> str:
 
 
 def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
-    """Return a sentence that says which sites trained the model, and on whose images it was tested."""
+    """Return a sentence that says which sites trained the model, and on whose images it was tested.
+
+    `nouns` are the study's words for sites and patients.
+    """
     inside = condition.partition.internal
     outside = nouns.outside(member.partition for member in findings.alike(condition))
     role = "external" if outside.sites else "internal"
@@ -521,7 +531,8 @@ def _tested(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 def _marks(findings: Findings, condition: Condition, units: str) -> str:
     """Explain the round marks and bars of the answer's picture: mean score and 95% interval.
 
-    With a single training, the text says that the mark is about this one model and not about the algorithm.
+    With a single training, the text says that the mark is about this one model and not about the algorithm. `units`
+    names the resampled units, such as patients.
     """
     name = inner(findings.headline)
     if len(condition.seeds) == 1:

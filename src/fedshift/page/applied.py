@@ -198,7 +198,10 @@ class NewClasses(NewImages):
 
 
 def _lead(new: NewClasses, scores: list[Value], trained_at: list[str]) -> str:
-    """Return the introduction: how often each class is predicted and, for labelled images, the first metric."""
+    """Return the introduction: how often each class is predicted and, for labelled images, the first metric.
+
+    `scores` are the values of the metrics, and `trained_at` lists the images' sites that took part in training.
+    """
     total = len(new.table)
     counts = new.counts()
     order = [k for k in np.argsort(-counts, kind="stable") if counts[k]]
@@ -269,7 +272,10 @@ def _sites(new: NewClasses) -> Table:
 
 
 def _metrics(new: NewClasses, scores: list[Value]) -> PageTable:
-    """Return a table of all metrics on the labelled images, overall and for each site."""
+    """Return a table of all metrics on the labelled images, overall and for each site.
+
+    `scores` are the overall values of the metrics.
+    """
     by_site = {"All images": scores}
     if len(new.sites) > 1:
         by_site |= {str(site): new.scores(site) for site in new.sites[:MOST]}
@@ -452,7 +458,10 @@ def context(applied: Applied) -> dict[str, Any]:
 
 
 def _predictions(applied: Applied, outcome: NewImages, shown: dict[str, Any], trained_at: list[str]) -> Section:
-    """Return the section with the predictions: how far to trust the model here, what it predicts, and warnings."""
+    """Return the section with the predictions: how far to trust the model here, what it predicts, and warnings.
+
+    `outcome` summarises the predictions, and `shown` is the result of its method `shown`.
+    """
     images = images_of_study(applied.run, applied.folder)
     alike, looks = likeness(applied, images)
     care = [*shown["care"], *_care(applied, outcome, shown.get("one_class", False), trained_at)]
@@ -473,6 +482,7 @@ def _care(applied: Applied, outcome: NewImages, one_class: bool, trained_at: lis
     """Yield warnings about these images and this inference method, such as resized images or too small batches.
 
     `one_class` says that all labels are of one class, and `trained_at` lists sites that took part in training.
+    `outcome` summarises the predictions.
     """
     if applied.scaled:
         fitted = "their shorter side was scaled, and the centre cut out"
@@ -519,7 +529,10 @@ def _metrics_section(table: PageTable | None) -> Section | None:
 
 
 def _examples(applied: Applied, outcome: NewImages, shown: dict[str, Any]) -> Section | None:
-    """Return the section with example images of each kind, such as predicted class; None if examples are disabled."""
+    """Return the section with example images of each kind, such as predicted class; None if examples are disabled.
+
+    `outcome` summarises the predictions, and `shown` is the result of its method `shown`.
+    """
     blocks: list[Block] = [
         Markup("{} The page holds these images: to pass it on without them, use <code>--no-examples</code>.").format(
             shown["examples_note"]
@@ -607,7 +620,7 @@ def outside(applied: Applied, images: RunImages | None) -> Light | None:
 
     It is about the inference method that is applied here if the study used it, else about training statistics. The
     status is suspect if the balanced accuracy is certainly below that at training sites. Return None for masks, and if
-    the study tested no such site.
+    the study tested no such site. `images` are the study's images, if available, which name the patients to resample.
     """
     asked = inference_id(applied.inference)
     how = "" if asked == BASELINE else f" with {applied.inference.display_name}"
@@ -677,7 +690,7 @@ def _tested(applied: Applied, images: RunImages | None, role: str, inference: st
 def _predicted(files: RunFiles, inference: str) -> pd.DataFrame | None:
     """Return the table of a run's predictions with one inference method; None if no readable file has it.
 
-    `inference` is the id of the method.
+    `inference` is the id of the method. `files` are the run's files.
     """
     for file in files.every_prediction:
         with contextlib.suppress(UserError):
@@ -695,7 +708,8 @@ def likeness(applied: Applied, images: RunImages | None) -> tuple[Light, PageTab
     """Compare the brightness, contrast and colour of new images with training images: a status light and a table.
 
     The status is suspect if more than MANY of the new images lie outside the range of training images in one of them.
-    The table is None if no training images are available.
+    The table is None if no training images are available. `images` are the images of the study that trained the run;
+    None if they are not available.
     """
     name = "Images like those of training"
     trained = _trained_looks(images) if images is not None else None

@@ -101,7 +101,10 @@ def _external(findings: Findings, condition: Condition, points: Points) -> Itera
 
 
 def _single_class(study: Study, findings: Findings, condition: Condition, points: Points, unit: str) -> Iterator[str]:
-    """Yield a sentence on sensitivity or specificity at each site with samples of one class, the worst first."""
+    """Yield a sentence on sensitivity or specificity at each site with samples of one class, the worst first.
+
+    `points` holds the rates at the decision threshold, and `unit` names the resampled units, such as patients.
+    """
     single = []
     for member in findings.alike(condition):
         for role, site in member.sites():
@@ -122,7 +125,8 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
 def _worst(compared: list[Result], unit: str, title: str) -> str:
     """Return a sentence about the external result furthest below its mean over internal sites, and how it was picked.
 
-    `title` names the condition (algorithm x batch norm policy x settings); '' if the study has only one.
+    `title` names the condition (algorithm x batch norm policy x settings); '' if the study has only one. `compared` are
+    the candidates, and `unit` names the resampled units, such as patients.
     """
     worst = max(compared, key=lambda result: result.lost)
     metric = worst.metric
@@ -277,7 +281,8 @@ def overlooked_light(counted: Sequence[Overlooked]) -> Light | None:
 def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[str]:
     """Yield sentences on missed or invented structures: the methods and inference methods with the largest shares.
 
-    If an error never happens, a sentence says so. `unit` names the resampled units, such as patients.
+    If an error never happens, a sentence says so. `unit` names the resampled units, such as patients. `counted` has the
+    counts for each pair of methods.
     """
     for happens in dict.fromkeys(count.happens for count in counted):
         alike = [count for count in counted if count.happens == happens]
@@ -326,7 +331,7 @@ def new_hospital_section(findings: Findings, nouns: Nouns = HOSPITALS) -> Sectio
 
     External sites count if they are of the kind to predict, and if their hospital did not train: a second scanner of a
     training hospital does not, nor does a collection of several hospitals. Return None if no site that counts has a
-    score.
+    score. `nouns` are the study's words for sites and patients.
     """
     values = {entry: _at_sites(findings, entry, nouns) for entry in comparisons.entries(findings.names)}
     values = {entry: at_sites for entry, at_sites in values.items() if at_sites}
@@ -350,7 +355,10 @@ def new_hospital_section(findings: Findings, nouns: Nouns = HOSPITALS) -> Sectio
 
 
 def _at_sites(findings: Findings, entry: Entry, nouns: Nouns) -> dict[str, Value]:
-    """Map external sites to their headline metric, for sites that count as examples of a new hospital."""
+    """Map external sites to their headline metric, for sites that count as examples of a new hospital.
+
+    `entry` is a compared method under its reported inference method.
+    """
     # the next site could be one like this: of that kind, and of a hospital that did not train
     values = {
         site: findings.value(member, "external", site, entry.inference)
@@ -375,9 +383,9 @@ def _left_out(findings: Findings, values: dict[str, Value], nouns: Nouns) -> Ite
 
 
 def _sentences(findings: Findings, values: dict[str, Value], nouns: Nouns) -> list[str]:
-    """Return what the external sites say about a new one: nothing for one site, a probability for three or more.
+    """Return what the external sites say about a new one: for three or more, the probability of a worse score.
 
-    `values` maps the sites to their scores.
+    One or two sites say nothing about another one. `values` maps the sites to their scores.
     """
     metric = findings.headline
     count = len(values)
@@ -496,7 +504,8 @@ def _places(findings: Findings, condition: Condition, groups: Groups) -> Iterato
 def _collapse_table(findings: Findings, condition: Condition, groups: Groups) -> Table:
     """Return a table on the predictions of one trained method: a row for each site and inference method.
 
-    Its columns show whether test-time adaptation made predictions collapse into one class.
+    Its columns show whether test-time adaptation made predictions collapse into one class. `groups` has the rows of
+    collapse.csv by site.
     """
     sample = findings.plan.study.dataset.sample_noun
     rows = tuple(
@@ -545,7 +554,10 @@ def _answer(trainings: pd.DataFrame) -> str:
 
 
 def _collapsed(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterator[str]:
-    """Yield sentences that say at which sites predictions collapsed into one class, and how that is defined."""
+    """Yield sentences that say at which sites predictions collapsed into one class, and how that is defined.
+
+    `rows` are those of collapse.csv, and `groups` the same rows by site.
+    """
     share = {2: SHARE_OF_TWO}.get(len(findings.plan.study.dataset.classes), SHARE)
     if rows["collapsed"].isna().all():
         yield "Whether predictions collapsed is not known: it is seen beside the inference source, which is not there."
@@ -571,7 +583,8 @@ def _collapsed(findings: Findings, rows: pd.DataFrame, groups: Groups) -> Iterat
 def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[str]:
     """Yield warnings: settings that switch an adaptation method off, and sites where a method took no step.
 
-    `adapting` are the ids of inference methods that adapt by gradient steps.
+    `adapting` are the ids of inference methods that adapt by gradient steps. `groups` has the rows of collapse.csv by
+    site.
     """
     for key in adapting:
         if hint := findings.plan.inferences[key].hint(len(findings.plan.study.dataset.classes)):
@@ -591,7 +604,10 @@ def _off(findings: Findings, adapting: list[str], groups: Groups) -> Iterator[st
 
 
 def _traffic(findings: Findings, rows: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence on the numbers that internal sites send for an inference method after training."""
+    """Yield a sentence on the numbers that internal sites send for an inference method after training.
+
+    `rows` are those of collapse.csv.
+    """
     for key, asked in rows.groupby("inference_id")["asked"].max().dropna().items():
         if asked:
             yield (

@@ -45,7 +45,7 @@ NEAR = "Images that look alike (saved again, resized, mirrored or slightly cropp
 NEAR_WITHIN = "Images that look alike at one site, of different patients"
 TORN = "Pixel-identical images with different labels"
 TWO_LABELS = "with different labels"
-"""The end of TORN, which stays the same if another noun replaces "images"."""
+"""The end of the title TORN (identical images with different labels), which is the same whatever images are called."""
 MEAN_PATIENTS = "Patients with several images"
 PATIENT_NAMES = "Names of patients"
 DOMINANT = "Patients with an outlying part of the images of a site"
@@ -144,7 +144,10 @@ def _in_samples(cohort: Cohort, sample: str) -> Cohort:
 
 
 def cohorts(results: StudyResults) -> list[Cohort]:
-    """Return the cohort of each partition of a study; partitions whose files are missing are left out."""
+    """Return the cohort (images and patients by site and split, with data checks) of each partition of a study.
+
+    Partitions whose files are missing are left out.
+    """
     assigned: dict[str, tuple[Run, pd.DataFrame]] = {}
     tests: dict[tuple[str, Partition], list[pd.DataFrame]] = defaultdict(list)
     for run in results.plan.runs.values():
@@ -226,7 +229,8 @@ def _cohort(
     """Return the cohort of one partition: its table, checks and caveats.
 
     `rows` are its samples, `tested` the test samples of all its folds, and `album` its images for the near-copy check.
-    `one_each` says that the study declares one image for each patient, and `unit` is its noun for a patient.
+    `one_each` says that the study declares one image for each patient, and `unit` is its noun for a patient. `classes`
+    are the class names.
     """
     units = plural(unit)
     cells = [
@@ -287,7 +291,10 @@ def _split(rows: pd.DataFrame, classes: int) -> str:
 
 
 def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
-    """Return the checks that no sample, patient, source image or identical image is in two splits or site roles."""
+    """Return the checks that no sample, patient, source image or identical image is in two splits or site roles.
+
+    `rows` are the samples of a partition, and `units` is the plural noun for patients.
+    """
     inside = rows[rows["role"] == "internal"]
     outside = rows[rows["role"] == "external"]
     train, val, test = (inside[inside["split"] == split] for split in SPLITS)
@@ -315,7 +322,11 @@ def _checks(rows: pd.DataFrame, units: str) -> list[Check]:
 
 
 def _within(rows: pd.DataFrame) -> Iterator[Check]:
-    """Yield the checks that no image occurs twice at a site, and that identical images have the same label."""
+    """Yield the checks that no image occurs twice at a site, and that identical images have the same label.
+
+    `rows` are the samples of a partition, with a digest of the pixels of each. Datasets whose table names source images
+    (`base`) have copies by design, and are not checked.
+    """
     if "pixels" not in rows or rows["pixels"].isna().all() or "base" in rows:
         return
     compared = rows.dropna(subset="pixels")
@@ -337,6 +348,8 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
     """Yield the checks that no two images look alike across splits, or within a site with different patient ids.
 
     `album` reads the images to compare; without it, or without recorded hashes of the images, nothing is checked.
+    `rows` are the samples of a partition, and `unit` is the noun for a patient. Datasets whose table names source
+    images (`base`) have copies by design, and are not checked.
     """
     if "look" not in rows or "base" in rows or album is None:
         return
@@ -430,12 +443,18 @@ class _Coded:
         return NearCopies((first, second), f"Correlation {correlation:.3f}, {people}")
 
     def described(self, found: Sequence[tuple[int, int]]) -> str:
-        """Return the number of pairs found, their images by site, and the names of the first pair."""
+        """Return the number of pairs found, their images by site, and the names of the first pair.
+
+        `found` lists the pairs of similar images, as row numbers.
+        """
         first, second = (self.rows["sample"][k] for k in found[0])
         return f"{counted(len(found), 'pair')} ({_images_of(self._members(found))}), such as {first} and {second}"
 
     def doubt(self, found: Sequence[tuple[int, int]]) -> str:
-        """Return a remark that images with many look-alikes each may not be copies; '' if they have few."""
+        """Return a remark that images with many look-alikes each may not be copies; '' if they have few.
+
+        `found` lists the pairs of similar images, as row numbers.
+        """
         partners = 2 * len(found) / len(self._members(found))
         if partners < OF_ONE_KIND:
             return ""
@@ -476,7 +495,10 @@ def _masks(rows: pd.DataFrame) -> Iterator[Check]:
 
 
 def _tolerance(task: Task, rows: pd.DataFrame) -> Check:
-    """Return the check that the tolerance of surface Dice is at most a few pixels."""
+    """Return the check that the tolerance of surface Dice is at most a few pixels.
+
+    `rows` are the samples, with the spacing of their pixels where known.
+    """
     doubt = task.doubt(rows.reindex(columns=[*SPACING]).to_numpy(dtype=float))
     return Check("Tolerance of surface Dice", "suspect" if doubt else "ok", doubt or "a few pixels at most")
 
@@ -563,7 +585,10 @@ def _together(rows: pd.DataFrame, classes: int) -> Iterator[str]:
 
 
 def _check(what: str, unit: str, left: pd.DataFrame, right: pd.DataFrame) -> Check:
-    """Return the check that no value of the column `unit` occurs in both tables, such as training and test samples."""
+    """Return the check that no value of the column `unit` occurs in both tables, such as training and test samples.
+
+    `what` is the title of the check.
+    """
     if unit not in left or left[unit].isna().all() or right[unit].isna().all():
         return Check(what, "unknown", UNKNOWN[unit])
     rows = pd.concat([left, right])
@@ -585,7 +610,7 @@ def _verdict(what: str, unit: str, shared: set[object], rows: pd.DataFrame, mean
     """Return the outcome of a check that found `shared` values of the column `unit` in `rows`.
 
     `meant` says that sites share source images by design; else sharing is a problem, and the detail counts the affected
-    images of each site.
+    images of each site. `what` is the title of the check.
     """
     unknown = int(rows[unit].isna().sum())
     also = f"; unknown for {unknown:,} images" if unknown else ""
@@ -602,7 +627,10 @@ def _shared(unit: str, left: pd.DataFrame, right: pd.DataFrame) -> set[object]:
 
 
 def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], unit: str) -> Iterator[str]:
-    """Yield caveats about intervals and scores that follow from the test samples, such as unknown or few patients."""
+    """Yield caveats about intervals and scores that follow from the test samples, such as unknown or few patients.
+
+    `rows` are all samples of a partition, `test` its test samples in all folds, and `unit` is the noun for a patient.
+    """
     train = rows[rows["split"] == "train"]
     outside = rows[rows["role"] == "external"]
     if "base" in rows and (seen := len(_shared("base", train, outside))):

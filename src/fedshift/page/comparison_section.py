@@ -79,7 +79,10 @@ def _standing(findings: Findings, standing: Standing, unit: str) -> str:
 
 
 def _listed(findings: Findings, members: list[Contrast]) -> str:
-    """Return the names of at most NAMED compared methods, with difference and p-value, and the number of others."""
+    """Return the names of at most NAMED compared methods, with difference and p-value, and the number of others.
+
+    `members` are their comparisons with the best method.
+    """
     names = []
     for contrast in members[:NAMED]:
         name = findings.title(contrast.second.condition)
@@ -200,7 +203,10 @@ def _conclusion(contrast: Contrast) -> str:
 
 
 def _caption(findings: Findings, shown: list[Contrast], unit: str) -> str:
-    """Return the table's caption: metric, number of pairs, and the smallest p-values that sign flips can give."""
+    """Return the table's caption: metric, number of pairs, and the smallest p-values that sign flips can give.
+
+    `shown` are the comparisons in the table, and `unit` names the resampled units, such as patients.
+    """
     role = comparisons.role(findings.conditions)
     metric = findings.headline
     caption = f"{heading(metric)}, mean over {role} sites"

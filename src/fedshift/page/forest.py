@@ -82,6 +82,7 @@ def forest(
     """Return the forest plot of one condition's scores (algorithm x batch norm policy x settings) at all sites.
 
     The plot can stand alone: it states verdict, metric, numbers of patients and the note `about`. `width` is in inches.
+    `screen` has the verdict, `controls` the scores of classifiers without a network, and `nouns` the words for sites.
     """
     every = _rows(findings, controls, condition, nouns.units)
     rows = _shown(findings, every)
@@ -145,7 +146,10 @@ def pooled(findings: Findings, condition: Condition, nouns: Nouns) -> str:
 
 
 def described(rows: list[Row], loss: Value, screen: Screen, findings: Findings) -> str:
-    """Return the content of the forest plot as text, for readers who cannot see it."""
+    """Return the content of the forest plot as text, for readers who cannot see it.
+
+    `rows` are the plotted sites, and `loss` is the loss at external sites.
+    """
     metric = findings.headline
     over = " and ".join([*dict.fromkeys(row.unit for row in rows), "trainings"])
     parts = [f"{screen.word}. {screen.sentence} {metric.title} with 95% intervals over {over}."]
@@ -168,7 +172,10 @@ def _said(value: Value, metric: Metric) -> str:
 
 
 def _rows(findings: Findings, controls: Controls, condition: Condition, unit: str) -> list[Row]:
-    """Return a row of the forest plot for each site at which the headline metric is defined, internal sites first."""
+    """Return a row of the forest plot for each site at which the headline metric is defined, internal sites first.
+
+    `controls` has the scores of classifiers without a network, and `unit` is the plural noun for patients.
+    """
     key = condition.level_inference
     adapted = condition.compared_inference
     rows = []
@@ -208,7 +215,8 @@ def _level(findings: Findings, condition: Condition, key: str, role: str, site: 
 def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, str]) -> None:
     """Draw one row for each site: interval and mean of the model, and the means when adapted and of the control.
 
-    Dotted lines mark the score of guessing and of always predicting the commonest class.
+    Dotted lines mark the score of guessing and of always predicting the commonest class. `labels` are the texts of the
+    legend.
     """
     scale = 100.0 if findings.headline.percent else 1.0
     for y, row in enumerate(rows):
@@ -260,7 +268,7 @@ def _loss(axes: Any, loss: Value, findings: Findings, condition: Condition, size
     """Draw the loss at external sites with its interval, and the margin (largest accepted loss) as a grey band.
 
     A dotted line marks the loss that leaves the model no better than guessing, so that the axis keeps its length
-    whether the loss is large or small.
+    whether the loss is large or small. `size` describes the loss in words, and `labels` are the texts of the legend.
     """
     scale = 100 if findings.headline.percent else 1
     if findings.margin:

@@ -115,7 +115,7 @@ def write_headline(results: StudyResults, lead: str, reproduction: Reproduction,
     """Write results/studies/{study}/headline.json, a study's summary for the index, and return its path.
 
     `lead` is the study's answer in sentences, and `problems` are the failed checks of its data. A run that lacks any
-    prediction counts as missing.
+    prediction counts as missing. `reproduction` compares the results with those of papers.
     """
     plan = results.plan
     out = results.files.headline
@@ -256,7 +256,10 @@ def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
 
 
 def _trends(counts: dict[str, Any]) -> str:
-    """Return how many trends of papers hold as text: `3 of 4 surely hold; 1 in doubt`; a dash if none is declared."""
+    """Return how many trends of papers hold as text: `3 of 4 surely hold; 1 in doubt`; a dash if none is declared.
+
+    `counts` is the entry `trends` of headline.json.
+    """
     if not counts.get("of"):
         return DASH
     if counts.get("reason"):
@@ -270,5 +273,8 @@ def _trends(counts: dict[str, Any]) -> str:
 
 
 def _published(counts: dict[str, Any]) -> str:
-    """Return how many published values got each verdict as text: `41 within, 15 outside`; a dash without any."""
+    """Return how many published values got each verdict as text: `41 within, 15 outside`; a dash without any.
+
+    `counts` maps each verdict to a number.
+    """
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts.get(verdict)) or DASH

@@ -277,7 +277,10 @@ def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) ->
 
 
 def seen(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> int:
-    """Return how many trainings `unfinished` can judge: finished ones with validation samples."""
+    """Return how many trainings `unfinished` can judge: finished ones with validation samples.
+
+    `rounds` is the table of rounds of all runs.
+    """
     validated = set(rounds.loc[rounds["split"] == "val", "run"])
     chosen = {run.name for run in runs if run.manifest.get("best_value") is not None}
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}

@@ -318,7 +318,8 @@ def further(shown: Sequence[PageTable], others: Sequence[PageTable]) -> list[Blo
     """Return the tables to show at once, followed by a collapsible block with the tables of the `others`.
 
     Of many `others` the block holds only the first `FOLDED`, so that a page with hundreds of compared methods stays
-    small enough for a browser.
+    small enough for a browser. `shown` are the tables of the condition (algorithm x batch norm policy x settings) that
+    the page is about.
     """
     if not others:
         return [*shown]

@@ -91,7 +91,10 @@ class Asked(NamedTuple):
 
 
 def _asked(report: StudyReport, first: Methods | Hospitals) -> Iterator[Asked]:
-    """Yield the declared comparisons, then the registered hypotheses: at most MOST_ASKED of both kinds together."""
+    """Yield the declared comparisons, then the registered hypotheses: at most MOST_ASKED of both kinds together.
+
+    `first` is the content of the first screen, which has the declared comparisons.
+    """
     room = MOST_ASKED
     kinds = {
         ("comparison", "further declared comparison"): first.asked,
@@ -183,7 +186,10 @@ def _about(report: StudyReport) -> str:
 
 
 def _forests(report: StudyReport, first: Methods | Hospitals) -> list[str]:
-    """Return the answer's picture as two SVGs, for wide and for narrow screens; empty if no site has a score."""
+    """Return the answer's picture as two SVGs, for wide and for narrow screens; empty if no site has a score.
+
+    `first` is the content of the first screen.
+    """
     from markupsafe import Markup
 
     if not any(report.findings.scored(report.condition, key) for key in report.condition.inferences):

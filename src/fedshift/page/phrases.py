@@ -101,7 +101,10 @@ def signed(value: Value, findings: Findings) -> str:
 
 
 def change_interval(value: Value, findings: Findings, unit: str) -> str:
-    """Return the interval of a difference as text: `95% interval −1.0 to 2.0 over 60 patients and 3 trainings`."""
+    """Return the interval of a difference as text: `95% interval −1.0 to 2.0 over 60 patients and 3 trainings`.
+
+    `unit` names the resampled units.
+    """
     return f"95% interval {signed(value, findings)} {over(value, unit)}"
 
 
@@ -116,7 +119,10 @@ def interval(value: Value, metric: Metric, resampled: str, otherwise: str = "no 
 
 
 def over(value: Value, unit: str) -> str:
-    """Return what an interval resamples: `over 60 patients and 3 trainings`, or `over 60 patients only`."""
+    """Return what an interval resamples: `over 60 patients and 3 trainings`, or `over 60 patients only`.
+
+    `unit` names the resampled units, here patients. A value of a single training varies over them only.
+    """
     patients = unit
     trainings = "trainings"
     if value.patients > 0:
@@ -134,7 +140,10 @@ def of_seeds(value: Value, condition: Condition) -> str:
 
 
 def resampled(seeds: int, unit: str) -> str:
-    """Return what a table's intervals resample: `over patients and trainings`, or `over patients` for a single seed."""
+    """Return what a table's intervals resample: `over patients and trainings`, or `over patients` for a single seed.
+
+    `unit` names the resampled units, here patients.
+    """
     return f"over {unit}" if seeds == 1 else f"over {unit} and trainings"
 
 
@@ -151,7 +160,7 @@ def blind(value: Value, findings: Findings) -> str:
 def why_none(findings: Findings, condition: Condition, unit: str, roles: tuple[str, ...] = BOTH) -> str:
     """Return the reason why the headline metric has no interval, such as too few patients at a site.
 
-    `roles` are the site roles to look at, internal and external.
+    `roles` are the site roles to look at, internal and external. `unit` names the resampled units, such as patients.
     """
     metric = findings.headline
     if not metric.has_interval:

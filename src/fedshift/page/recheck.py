@@ -204,6 +204,7 @@ def _reported(plan: Plan, anew: _Apart, paths: Paths) -> Iterator[Fault]:
     """Yield the tables, figures and page that differ from recomputed ones.
 
     Traffic, controls and feature divergence are not recomputed: if anything differs, their files are yielded as well.
+    `anew` has the paths of the recomputed files.
     """
     files, new = paths.study_files(plan.name), anew.study_files(plan.name)
     if not paths.page(plan.name).exists():

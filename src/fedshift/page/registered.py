@@ -72,9 +72,9 @@ def hypotheses_section(results: StudyResults, unit: str) -> Section | None:
 
 
 def _largest_change(findings: Findings, rows: pd.DataFrame, fewer: pd.DataFrame) -> str:
-    """Return which hypothesis' difference changes most if the largest patients are left out; '' if none is known.
+    """Return which hypothesis' difference changes most without the patients with most images; '' if none is known.
 
-    `rows` are the results with all patients, and `fewer` without the largest ones.
+    `rows` are the results with all patients, and `fewer` without those with most images at each site.
     """
     before, after = (table["mean"].to_numpy(dtype=float) for table in (rows, fewer))
     moved = np.abs(after - before)

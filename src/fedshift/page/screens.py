@@ -64,7 +64,10 @@ def screen(
 
 
 def _whom_it_holds_for(findings: Findings, condition: Condition, judged: Verdict, nouns: Nouns) -> str:
-    """Return a clause that lists the tested external sites, and those of them whose hospital also trained."""
+    """Return a clause that lists the tested external sites, and those of them whose hospital also trained.
+
+    `judged` is the verdict.
+    """
     outside = nouns.outside(one.partition for one in findings.alike(condition))
     sites = outside.sites
     if not sites:
@@ -80,7 +83,7 @@ def _settle(findings: Findings, judged: Verdict, unit: str) -> str:
     """Return sentences on how much more data would settle an open verdict, and the smallest loss it could show.
 
     `unit` names the resampled units, such as patients. The text is empty if more data would not help or no interval
-    exists.
+    exists. `judged` is the verdict.
     """
     loss = judged.loss
     half = (loss.high - loss.low) / 2
@@ -97,7 +100,7 @@ def _more(loss: Value, margin: float, unit: str) -> str:
     """Return a sentence on how many patients and trainings would make the loss's interval decisive.
 
     The interval is decisive if it lies above zero or below the margin. The sentence assumes that the mean loss stays as
-    it is; it is '' if a part of the variance is not known.
+    it is; it is '' if a part of the variance is not known. `unit` names the resampled units, such as patients.
     """
     room = max(loss.mean, margin - loss.mean) / NORMAL
     trainings = loss.std / math.sqrt(loss.seeds) if loss.seeds > 1 else math.nan
@@ -322,7 +325,7 @@ class Methods:
     def _levels(self, axes: Any, groups: list[list[Rank]], letters: int) -> None:
         """Draw one row for each method: its mean score, its 95% interval, and its possible ranks at the right edge.
 
-        `letters` is the length at which titles are wrapped.
+        `letters` is the length at which titles are wrapped. `groups` are the methods tested at the same sites.
         """
         scale = 100.0 if self.findings.headline.percent else 1.0
         looks = {False: ("o", COLOURS[0], _METHOD), True: ("s", COLOURS[5], _CONTROL)}

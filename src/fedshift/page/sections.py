@@ -156,7 +156,10 @@ def _sites(report: StudyReport) -> Section:
 
 
 def _metrics(findings: Findings, condition: Condition, unit: str) -> PageTable:
-    """Return a table of all metrics of one condition (algorithm x batch norm policy x settings) at all sites."""
+    """Return a table of all metrics of one condition (algorithm x batch norm policy x settings) at all sites.
+
+    `unit` names the resampled units, such as patients.
+    """
     rows = []
     metrics = list(findings.metrics.values())
     for role, site in condition.sites():
@@ -512,7 +515,8 @@ def _checks(people: Iterable[Cohort], pictures: bool) -> Iterator[Concern]:
     """Yield each check of the data, naming the partitions it holds for if these differ.
 
     Each failed check has its own entry. Other checks with equal title and status share one, with the numbers of the
-    first partition and the names of the others. With `pictures`, near copies are shown as images.
+    first partition and the names of the others. With `pictures`, near copies are shown as images. `people` are the
+    cohorts of all partitions.
     """
     people = list(people)
     found: dict[tuple[str, str, str], dict[Check, list[str]]] = {}

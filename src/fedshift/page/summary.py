@@ -62,6 +62,7 @@ def rows(study: Estimates, words: Words, reference: pd.DataFrame) -> Iterator[Ro
     """Yield the rows of summary.csv: for each score its mean over seeds, its interval, and published and chance values.
 
     `reference` has the scores of a model without knowledge by condition, role, site and metric (see `score.blind`).
+    `words` describes the published values.
     """
     summary = _over_seeds(study.scores).join(published_values.published(words)).join(reference, on=PLACE)
     for level, found in zip(summary.index, summary.to_dict("records"), strict=True):
@@ -141,9 +142,10 @@ class Inputs:
 
 
 def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
-    """Summarise scores over seeds: n, mean, std and number of seeds, for each combination of the columns LEVELS.
+    """Summarise scores over seeds for each condition, role, site, inference method and metric: n, mean, std and seeds.
 
-    Mean and std are NaN if the metric is not defined for one of the seeds.
+    A condition is an algorithm with batch norm policy and settings. Mean and std are NaN if the metric is not defined
+    for one of the seeds.
     """
     summary = scores.groupby(LEVELS, sort=False).agg(
         n=("n", "first"),
@@ -196,6 +198,7 @@ def sites(findings: Findings, controls: Controls) -> Table:
     """Return a table with a row for each condition (algorithm x batch norm policy x settings) and site.
 
     It shows the headline metric under each inference method, and gains over training statistics, with 95% intervals.
+    `controls` has the scores of classifiers without a network.
     """
     beside = controls if any(_has_control(controls, condition) for condition in findings.conditions) else None
     rows = [
@@ -210,7 +213,7 @@ def sites_on_page(findings: Findings, condition: Condition, unit: str, controls:
     """Return the table of sites for one condition (algorithm x batch norm policy x settings).
 
     It marks the worst external site and certain changes, whose 95% interval excludes zero. `unit` names the resampled
-    units, such as patients.
+    units, such as patients. `controls` has the scores of classifiers without a network.
     """
     beside = controls if _has_control(controls, condition) else None
     compared = findings.compared(condition)
@@ -252,7 +255,8 @@ def _site_rows(
     """Yield the cells of each site's row: images, patients, scores, gains and published values.
 
     `keys` are ids of the inference methods to show, and `compared` ids of those whose gain over the baseline is shown.
-    With `controls`, the score of a classifier without a network comes last.
+    With `controls`, the score of a classifier without a network comes last. `unit` names the resampled units, such as
+    patients.
     """
     published = _with_published(findings, keys)
     for role, site in condition.sites():
@@ -287,7 +291,8 @@ def overview(
 
     It shows internal and external mean, worst external site, their gap, and how much of the loss is recovered. Columns
     that need internal test samples or external sites are left out if no partition has any. With `controls`, the last
-    rows are the scores of a classifier without a network.
+    rows are the scores of a classifier without a network. With `intervals`, a column with the 95% interval follows each
+    value; `unit` names the resampled units.
     """
     inside = findings.tests_inside
     outside = any(condition.partition.external for condition in findings.conditions)
@@ -313,6 +318,7 @@ def _overview_row(
     """Return the overview's row for a condition (algorithm x batch norm policy x settings) and an inference method.
 
     `key` is the method's id; `inside` and `outside` say whether the study tests at internal and at external sites.
+    `unit` names the resampled units, such as patients.
     """
     roles = [role for role, shown in (("internal", inside), ("external", outside)) if shown]
     means = {role: findings.effect("level", condition, key, role) for role in roles}

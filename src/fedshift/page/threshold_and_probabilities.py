@@ -61,7 +61,10 @@ def calibration_section(findings: Findings, unit: str = "patients") -> Section |
 
 
 def _calibration_table(findings: Findings, condition: Condition, unit: str) -> PageTable:
-    """Return the calibration table of one condition (algorithm x batch norm policy x settings), with 95% intervals."""
+    """Return the calibration table of one condition (algorithm x batch norm policy x settings), with 95% intervals.
+
+    `unit` names the resampled units, such as patients.
+    """
     rows = []
     bounded = list[Value]()
     for role, site, name in _places(condition):
@@ -199,7 +202,10 @@ def operating_point_section(results: StudyResults, unit: str = "patients") -> Se
 
 
 def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
-    """Yield a sentence on how many of 100 positive and 100 negative samples the model flags at each external site."""
+    """Yield a sentence on how many of 100 positive and 100 negative samples the model flags at each external site.
+
+    `points` holds the rates at the decision threshold.
+    """
     positive, negative = _classes(findings.plan.study)
     led, _ = by_lead(findings)
     texts = []
@@ -297,7 +303,10 @@ def described(study: Study) -> list[str]:
 
 
 def _unchosen(findings: Findings, points: Points) -> list[str]:
-    """Return a sentence that names the inference methods without a threshold; an empty list if all have one."""
+    """Return a sentence that names the inference methods without a threshold; an empty list if all have one.
+
+    `points` holds the thresholds and rates. A threshold needs validation predictions of two classes.
+    """
     without = {key for (_, key, *_), point in points.items() if any(map(math.isnan, point.thresholds))}
     names = [findings.name(key) for key in findings.keys if key in without]
     if not names:
@@ -309,7 +318,10 @@ def _unchosen(findings: Findings, points: Points) -> list[str]:
 
 
 def _points_table(findings: Findings, condition: Condition, points: Points, unit: str) -> PageTable:
-    """Return a method's counts and rates at the decision threshold: internal validation first, then each site."""
+    """Return a method's counts and rates at the decision threshold: internal validation first, then each site.
+
+    `points` holds the rates, and `unit` names the resampled units, such as patients.
+    """
     study = findings.plan.study
     chosen = study.threshold.value is None
     rows = []
@@ -442,7 +454,10 @@ CAPTIONS = {
 
 
 def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
-    """Return the section on conformal prediction sets or masks; None for a study that declares none."""
+    """Return the section on conformal prediction sets or masks; None for a study that declares none.
+
+    `nouns` are the study's words for sites and patients.
+    """
     declared = results.plan.study.conformal
     if declared is None:
         return None
@@ -492,7 +507,7 @@ def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -
 def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on the coverage guarantee at internal sites, and on what weakens it there and elsewhere.
 
-    `words` are the nouns and percentages to fill in.
+    `words` are the nouns and percentages to fill in. `declared` has the study's settings of prediction sets.
     """
     masks = findings.plan.study.task.has_masks
     less = {"part": "class", "worse": "less", "quantile": "quantile"}
@@ -553,7 +568,8 @@ def _sets_table(
 def _of_sets(row: dict[Any, Any], classes: list[dict[Any, Any]], alpha: float) -> dict[str, PageCell]:
     """Return the cells of a row on prediction sets, by column.
 
-    `row` is the row of conformal.csv for all classes at a site, and `classes` are those for single classes.
+    `row` is the row of conformal.csv for all classes at a site, and `classes` are those for single classes. `alpha` is
+    the accepted error rate.
     """
     judged = row["verdict"] in JUDGED
     ends = likely(int(row["calibrated"]), alpha) if judged else ()

@@ -280,7 +280,7 @@ def outcome(findings: Findings, condition: Condition, judged: Verdict, beaten: s
     """Return the key in TEXTS for a verdict, such as HOLDS, LOSES_OPEN or INCOMPLETE.
 
     `beaten` is a text saying that a classifier without a network does better, or ''. A model that holds up at external
-    sites is then not shown as good.
+    sites is then not shown as good. `judged` is the verdict.
     """
     loss = judged.loss
     if judged.word is Word.HOLDS and beaten:
@@ -446,7 +446,7 @@ class Told:
 def magnitude(findings: Findings, judged: Verdict) -> str:
     """Return the size of a certain loss as a multiple of the margin or, without one, of the lead over guessing.
 
-    The text is '' if the verdict is not that the model loses.
+    The text is '' if the verdict is not that the model loses. `judged` is the verdict.
     """
     if judged.word is not Word.LOSES:
         return ""
@@ -463,7 +463,8 @@ def low_level(told: Told, controls: Controls | None) -> str:
 
     At internal sites the score counts as low if it is nearer to that of a model without knowledge (a guess, or always
     the commonest class) than to a perfect one. What is enough in practice depends on the use, so there is no other
-    limit. If a control without a network has a score in the same metric, the text states it.
+    limit. If a control without a network has a score in the same metric, the text states it. `told` has the verdict and
+    its texts.
     """
     findings, metric, above = told.findings, told.findings.gate, told.judged.above
     key = told.condition.level_inference
@@ -508,7 +509,7 @@ def next_step(told: Told, late: bool) -> str:
     """Return what the author should do next: the first of the verdict's `steps` that would change the study.
 
     If no step applies, this is the verdict's general advice. YAML and commands are in backticks. `late` says that
-    trainings may not have converged.
+    trainings may not have converged. `told` has the verdict and its texts.
     """
     steps = _settings(told, late) if told.text.steps else {}
     if told.judged.recovery is Recovery.RECOVERS:
@@ -520,9 +521,10 @@ def next_step(told: Told, late: bool) -> str:
 
 
 def _settings(told: Told, late: bool) -> dict[str, str]:
-    """Map the names of steps to lines of YAML, in backticks, that would change the study.
+    """Map the names of suggested changes, such as folds or seeds, to lines of YAML (in backticks) for the study file.
 
-    `late` says that trainings may not have converged.
+    A change that would have no effect is absent. `late` says that trainings may not have converged. `told` has the
+    verdict and its texts.
     """
     findings, condition, judged = told.findings, told.condition, told.judged
     run, key, inside = condition.run, condition.level_inference, condition.partition.internal

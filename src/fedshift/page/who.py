@@ -83,7 +83,7 @@ def _flow(
     """Return the flow of images into the splits, with the reasons why images are left out.
 
     `samples` are all images, `rows` those that are assigned to a split, and `card` is the data card. Only reasons that
-    follow from the records are named.
+    follow from the records are named. `cohort` has the study's nouns for patients and images.
     """
     unreadable = card.get("unreadable") or 0
     left = samples[~samples["sample"].isin(rows["sample"])]
@@ -136,7 +136,8 @@ def _people(rows: pd.DataFrame, unit: str) -> str:
 def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -> PageTable:
     """Return the cohort's table with patients in small print below the images of each split.
 
-    They are counted by class if images have one; `classes` are the names of these.
+    They are counted by class if images have one; `classes` are the names of these. `rows` are the samples with their
+    splits.
     """
     table = plain(cohort.table)
     unit = cohort.unit if cohort.patients else ""
@@ -157,7 +158,10 @@ def _with_events(cohort: Cohort, rows: pd.DataFrame, classes: tuple[str, ...]) -
 
 
 def _events(rows: pd.DataFrame, unit: str, classes: tuple[str, ...]) -> str:
-    """Return how many patients have each class as text; samples instead of patients if `unit` is empty."""
+    """Return how many patients have each class as text; samples instead of patients if `unit` is empty.
+
+    `rows` are samples, and `classes` the class names.
+    """
     if rows.empty or "label" not in rows:
         return ""
     column = "patient" if unit else "sample"
@@ -311,7 +315,10 @@ def _totals(part: Flow | FlowSide, sample: str) -> list[str]:
 def _box(
     x: float, y: float, width: float, heads: list[str], lines: Sequence[tuple[str, str]] = (), dashed: bool = False
 ) -> Iterator[str]:
-    """Yield SVG of a box at x and y: left-aligned `heads`, the first in bold, then pairs of left and right texts."""
+    """Yield SVG of a box at x and y: left-aligned `heads`, the first in bold, then pairs of left and right texts.
+
+    `lines` are these pairs, and `dashed` draws a dashed border.
+    """
     height = (len(heads) + len(lines)) * _LINE + _PAD
     dashes = ' stroke-dasharray="4 3"' if dashed else ""
     yield (
