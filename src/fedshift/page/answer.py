@@ -350,9 +350,9 @@ def all_of(verdicts: list[Verdict]) -> str:
 
 
 def beside_control(controls: Controls, unit: str = "patients") -> str:
-    """Return a warning if no condition certainly beats a classifier without a network at external sites; else ''.
+    """Return a warning if nothing significantly beats a classifier without a network at external sites; else ''.
 
-    A condition (algorithm x batch norm policy x settings) is certainly better if the 95% interval of its paired
+    A condition (algorithm x batch norm policy x settings) is significantly better if the 95% interval of its paired
     difference from this control is above zero, with any inference method that uses no labels. The result is '' without
     a control. `unit` names the resampled units, such as patients.
     """
@@ -382,9 +382,9 @@ def beside_control(controls: Controls, unit: str = "patients") -> str:
 def shortcut(controls: Controls, condition: Condition, key: str) -> str:
     """Return a warning that the network may have learnt a shortcut, as judged by a control without a network; else ''.
 
-    There is a warning if the control's loss from internal to external sites is certainly above zero and its mean
-    exceeds the margin, or if the network is not certainly better than the control at internal sites. `key` is the id of
-    the network's inference method.
+    There is a warning if the control's loss from internal to external sites is significantly above zero and its mean
+    exceeds the margin, or if the network is not significantly better than the control at internal sites. `key` is the
+    id of the network's inference method.
     """
     findings = controls.findings
     partition, _ = controls.beside(condition)
@@ -404,7 +404,7 @@ def shortcut(controls: Controls, condition: Condition, key: str) -> str:
 
 
 def no_better_at_home(controls: Controls, condition: Condition, key: str) -> bool:
-    """Return True if the network is not certainly better at internal sites than the control without a network.
+    """Return True if the network is not significantly better at internal sites than the control without a network.
 
     The test is whether the 95% interval of their paired difference reaches zero or below; without an interval, the
     result is False. `key` is the id of the network's inference method.
@@ -414,10 +414,10 @@ def no_better_at_home(controls: Controls, condition: Condition, key: str) -> boo
 
 
 def beaten(controls: Controls, condition: Condition, key: str) -> str:
-    """Return a sentence on how far a classifier without a network is certainly better than the network; else ''.
+    """Return a sentence on how far a classifier without a network is significantly better than the network; else ''.
 
-    External sites are compared first, then internal ones. Certain means that the 95% interval of the paired difference
-    excludes zero. `key` is the id of the network's inference method.
+    External sites are compared first, then internal ones. Significant means that the 95% interval of the paired
+    difference excludes zero. `key` is the id of the network's inference method.
     """
     findings = controls.findings
     _, which = controls.beside(condition)

@@ -599,7 +599,7 @@ COMPARED = 2000
 def at_home(applied: Applied, images: RunImages | None) -> Light:
     """Return a status light on how well the model did in its study, on test images of the sites that trained it.
 
-    The status is problem if the balanced accuracy is not certainly above that of guessing. It is unknown if the
+    The status is problem if the balanced accuracy is not significantly above that of guessing. It is unknown if the
     accuracy has no interval, or if there are no class predictions of the study; the text then has the validation value.
     `images` are the study's images, if available, which name the patients to resample.
     """
@@ -619,8 +619,9 @@ def outside(applied: Applied, images: RunImages | None) -> Light | None:
     """Return a status light on how well the model did in its study, at sites that took no part in the training.
 
     It is about the inference method that is applied here if the study used it, else about training statistics. The
-    status is suspect if the balanced accuracy is certainly below that at training sites. Return None for masks, and if
-    the study tested no such site. `images` are the study's images, if available, which name the patients to resample.
+    status is suspect if the balanced accuracy is significantly below that at training sites. Return None for masks, and
+    if the study tested no such site. `images` are the study's images, if available, which name the patients to
+    resample.
     """
     asked = inference_id(applied.inference)
     how = "" if asked == BASELINE else f" with {applied.inference.display_name}"
@@ -641,7 +642,7 @@ def outside(applied: Applied, images: RunImages | None) -> Light | None:
 
 
 def _light(name: str, balanced: tuple[NewClasses, Metric, Value], where: str, how: str = "") -> Light:
-    """Return a status light about a balanced accuracy: problem unless it is certainly above that of guessing.
+    """Return a status light about a balanced accuracy: problem unless it is significantly above that of guessing.
 
     `name` is the light's name, `balanced` a result of `_balanced`, `where` and `how` end its sentences.
     """

@@ -31,7 +31,7 @@ from .html import Block, Fold, Light, Section, plain
 from .phrases import HOSPITALS, Nouns, bounds, counted, heading, in_samples, interval, level, metric_named, resampled
 
 MOST_SITES = 5
-"""The most sites with samples of one class that are named, the worst first."""
+"""The most sites to name whose samples are all of one class; the worst are named first."""
 
 
 @dataclass(frozen=True)

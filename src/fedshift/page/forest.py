@@ -21,7 +21,7 @@ from .phrases import Nouns, counted, heading, verb
 WIDTHS = {"answer": 174 / 25.4, "answer-narrow": 85 / 25.4}
 """Widths of the wide and the narrow plot in inches: two columns of a journal, and one, which also fits a telephone."""
 MOST = 24
-"""The most sites that are drawn; of more, external sites with the worst scores are drawn first."""
+"""The most sites that are drawn. Of more, the external sites with the best scores are left out."""
 NAMES = 24
 """The longest label of a site, in characters, for which the narrow plot writes the patient count in full."""
 LONGEST = 43

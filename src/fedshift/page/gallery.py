@@ -242,9 +242,9 @@ def _begun(path: Path, paths: Paths) -> str:
 
 
 def _furthest(path: Path, paths: Paths) -> tuple[int, Plan | None, str]:
-    """Return the number of finished runs and the plan of a study, at the scale with most of them, and ''.
+    """Return the number of finished runs and the plan at the scale with most finished runs, and ''.
 
-    If the study's YAML is not valid, return 0, None and what is wrong with it.
+    If the study's YAML file `path` is not valid, return 0, None and what is wrong with it.
     """
     try:
         plans = [study.load(path, scale) for scale in get_args(Scale)]

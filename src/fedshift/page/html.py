@@ -110,7 +110,7 @@ class Screen:
     sentence : what the verdict means, in one or two sentences without names of algorithms
     whom : the algorithm with its settings, and the sites that the verdict holds for
     settle : how many more patients or trainings would lead to a verdict; may be empty
-    size : how large a statistically certain loss is relative to the margin; else empty
+    size : how large a significant loss is relative to the margin; else empty
     step : what the author should do next, with a line of YAML or a command in backticks
     low : a warning that the score is low in absolute terms although the model holds up at external sites; else empty
     """

@@ -134,7 +134,7 @@ def lights(
     Parameters
     ----------
     checked : the checks of the data, such as samples shared by training and test
-    below : sites where the model is certainly worse than guessing
+    below : sites where the model is significantly worse than guessing
     few : a clause for each site whose test samples are of one class, or few of one class
     overlooked : light about missed structures, for segmentation; replaces the lights about labels and classes
     thresholds : light about decision threshold and calibration at external sites; None if neither is known

@@ -314,7 +314,7 @@ class Nouns:
         return self.owners.get(site, site)
 
     def relatives(self, site: str, partition: Partition) -> list[str]:
-        """Return the internal sites of a partition that belong to the same hospital as the site."""
+        """Return the internal sites of a partition that belong to the same hospital as `site`."""
         return [one for one in partition.internal if self.owner(one) == self.owner(site)]
 
     def _trained(self, owner: str, sites: Mapping[str, set[str]]) -> str:
@@ -338,7 +338,7 @@ class Nouns:
 HOSPITALS = Nouns()
 """The default nouns: hospitals, patients and images."""
 HOME_OF_ALL = "the mean of {count} models, each at the {places} that trained it, on the {units} of all of them together"
-"""What the score at internal sites means if each site is held out in turn."""
+"""Template of a phrase: what the score at internal sites means if each site is held out in turn."""
 
 
 def home_of_all(findings: Findings, condition: Condition, nouns: Nouns) -> str:

@@ -169,7 +169,7 @@ class Methods:
     """
 
     asked: Sequence[Claim] = ()
-    """Empty: a declared comparison is the verdict of this screen itself, and is not listed below it."""
+    """Empty: on this screen a declared comparison is the headline, and is not listed again below it."""
     pooled = ""
 
     def __init__(self, report: StudyReport, groups: list[list[Rank]]) -> None:
@@ -214,7 +214,7 @@ class Methods:
         return Screen(word, "plain", sentence, self._whom(), settle, step=step)
 
     def _best(self, group: list[Rank]) -> tuple[str, str]:
-        """Return headline and sentence on whether the best method of a group is certainly better than all others."""
+        """Return headline and sentence on whether the best of a group of methods is significantly the best."""
         first, second = group[:2]
         alike = [rank for rank in group if rank.first == 1]
         control = ", a control" if first.entry.control else ""
@@ -382,7 +382,7 @@ class Hospitals:
 
     @functools.cached_property
     def beaten(self) -> str:
-        """A sentence that a classifier without a network is certainly better, and by how much; empty if it is not."""
+        """A sentence that a classifier without a network is significantly better, and by how much; else ''."""
         return beaten(self.controls, self.told.condition, self.inference)
 
     @functools.cached_property

@@ -450,7 +450,7 @@ def _mirror(report: StudyReport) -> str:
 
 
 FURTHER = "figures"
-"""The section for figures whose own section is not on the page."""
+"""The id of the section that shows a figure whose own section is not on the page."""
 SECTIONS: Sequence[Callable[[StudyReport], Section | None]] = (
     _missing,
     _care,

@@ -130,8 +130,8 @@ class StudyReport:
     def control(self) -> str:
         """Sentences that compare the network with the control, a classifier of simple image features.
 
-        They say whether the control suggests shortcut learning, and whether no compared method is certainly better than
-        it.
+        They say whether the control suggests shortcut learning, and whether no compared method is significantly better
+        than it.
         """
         found = shortcut(self.controls, self.condition, self.condition.level_inference)
         return joined(found, beside_control(self.controls, self.nouns.units))

@@ -212,8 +212,8 @@ def sites(findings: Findings, controls: Controls) -> Table:
 def sites_on_page(findings: Findings, condition: Condition, unit: str, controls: Controls) -> PageTable:
     """Return the table of sites for one condition (algorithm x batch norm policy x settings).
 
-    It marks the worst external site and certain changes, whose 95% interval excludes zero. `unit` names the resampled
-    units, such as patients. `controls` has the scores of classifiers without a network.
+    It marks the worst external site and significant changes, whose 95% interval excludes zero. `unit` names the
+    resampled units, such as patients. `controls` has the scores of classifiers without a network.
     """
     beside = controls if _has_control(controls, condition) else None
     compared = findings.compared(condition)

@@ -106,7 +106,7 @@ def _signed(x: float, digits: int) -> str:
 
 
 class Misjudged(NamedTuple):
-    """A certain error of predicted probabilities at a site.
+    """A significant error of predicted probabilities at a site.
 
     `words` describes it, such as "too high", and `numbers` are the figures behind it, if any.
     """
@@ -117,10 +117,10 @@ class Misjudged(NamedTuple):
 
 
 def misjudged(findings: Findings, conditions: Sequence[Condition], role: str) -> Iterator[Misjudged]:
-    """Yield certain errors of predicted probabilities at each external site, or on average at internal sites.
+    """Yield significant errors of predicted probabilities at each external site, or on average at internal sites.
 
     `role` is external or internal. Probabilities may be too high, too low, too extreme or not extreme enough. An error
-    is certain if the 95% interval of the observed/expected ratio or of the calibration slope excludes 1.
+    is significant if the 95% interval of the observed/expected ratio or of the calibration slope excludes 1.
     """
     # of three classes and more, no exchange of two of them follows from it
     exchanged = len(findings.plan.study.dataset.classes) == 2
@@ -229,8 +229,8 @@ def threshold_light(results: StudyResults) -> Light | None:
 
     It is about the condition (algorithm x batch norm policy x settings) that the page is about. The threshold does not
     hold if the 95% interval of sensitivity or specificity at an external site lies below its value on internal
-    validation samples. Probabilities do not hold if they are certainly wrong at any external site, or at internal sites
-    on average.
+    validation samples. Probabilities do not hold if they are significantly wrong at any external site, or at internal
+    sites on average.
     """
     findings, points = results.findings, results.operating_points
     conditions, _ = by_lead(findings)
@@ -256,7 +256,10 @@ def threshold_light(results: StudyResults) -> Light | None:
 
 
 def _drifted_rates(results: StudyResults, condition: Condition) -> Iterator[str]:
-    """Yield each sensitivity or specificity that is certainly worse at an external site than in internal validation."""
+    """Yield a text on each sensitivity or specificity that is significantly worse at an external site.
+
+    The rate is compared with its value on internal validation samples, at the same threshold.
+    """
     findings, points = results.findings, results.operating_points
     key = condition.level_inference
     home = points.get((condition.id, key, VALIDATION, ALL))

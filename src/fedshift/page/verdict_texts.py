@@ -444,7 +444,7 @@ class Told:
 
 
 def magnitude(findings: Findings, judged: Verdict) -> str:
-    """Return the size of a certain loss as a multiple of the margin or, without one, of the lead over guessing.
+    """Return the size of a significant loss as a multiple of the margin or, without one, of the lead over guessing.
 
     The text is '' if the verdict is not that the model loses. `judged` is the verdict.
     """
