@@ -297,7 +297,7 @@ def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[s
 
 
 def _worst_missed(counted: Sequence[Overlooked]) -> list[Overlooked]:
-    """Return the entries with at least one error, the largest share of errors first."""
+    """Return the entries of `counted` with at least one error, the largest share of errors first."""
     above = [count for count in counted if count.times]
     return sorted(above, key=lambda count: count.times / count.among, reverse=True)
 

@@ -213,10 +213,10 @@ def _level(findings: Findings, condition: Condition, key: str, role: str, site: 
 
 
 def _levels(axes: Any, rows: list[Row], findings: Findings, labels: dict[str, str]) -> None:
-    """Draw one row for each site: interval and mean of the model, and the means when adapted and of the control.
+    """Draw one row for each site: the model's score with its interval, the adapted model's, and the control's.
 
-    Dotted lines mark the score of guessing and of always predicting the commonest class. `labels` are the texts of the
-    legend.
+    The control is a classifier without a network. Dotted lines mark the score of guessing and of always predicting the
+    commonest class. `labels` are the texts of the legend.
     """
     scale = 100.0 if findings.headline.percent else 1.0
     for y, row in enumerate(rows):
