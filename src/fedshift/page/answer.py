@@ -214,8 +214,8 @@ def _gain(findings: Findings, gain: Value, judged: Verdict, why: str, unit: str)
     if shown == 0:
         return f"changes nothing at external sites{aside}"
     if shown < 0:
-        verb = "does not help: it costs" if gain.high < 0 else "costs"
-        return f"{verb} {amount} at external sites{aside}"
+        costs = "does not help: it costs" if gain.high < 0 else "costs"
+        return f"{costs} {amount} at external sites{aside}"
     if judged.recovery is not Recovery.RECOVERS:
         return f"adds {amount} at external sites{aside}"
     part = f"{amount} of the external loss"
@@ -237,9 +237,9 @@ def _inside(findings: Findings, condition: Condition, named: bool) -> Iterator[s
     gain = findings.gain(condition, key, "internal", across=across)
     if not gain.known or _shown(gain.mean) == 0:
         return
-    verb = "adds" if gain.mean > 0 else "costs"
+    changes = "adds" if gain.mean > 0 else "costs"
     subject = findings.name(key) if named else "it"
-    text = f"At internal sites {subject} {verb} {number(abs(gain.mean), metric)}"
+    text = f"At internal sites {subject} {changes} {number(abs(gain.mean), metric)}"
     if not math.isnan(gain.std):
         text += f" ± {number(gain.std, metric)}"
     if metric.percent:

@@ -23,7 +23,7 @@ from ..analysis.findings import Findings
 from ..analysis.operating_point import DRIFTS, Points, positive_class
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, NAN, Table, Value, inner, listed, number, spread
-from ..core.spelling import plural
+from ..core.spelling import noun, plural
 from ..metrics import Metric
 from ..study.declaration import Study
 from .answer import by_lead, distinct
@@ -119,7 +119,8 @@ def _single_class(study: Study, findings: Findings, condition: Condition, points
             f"{level(mean, metric_named(name))} ({interval(value, metric_named(name), resampled(value.seeds, unit))})."
         )
     if len(single) > MOST_SITES:
-        yield f"{len(single) - MOST_SITES} further sites have samples of one class; the tables have them."
+        more = counted(len(single) - MOST_SITES, "further site")
+        yield f"Samples of one class alone are at {more}; the tables have them."
 
 
 def _worst(compared: list[Result], unit: str, title: str) -> str:
@@ -293,7 +294,8 @@ def overlooked_sentences(counted: Sequence[Overlooked], unit: str) -> Iterator[s
         for count in worst[:MOST]:
             yield f"With {count.condition} and {count.inference}, {count.text} ({unit} and trainings added up)."
         if len(worst) > MOST:
-            yield f"With {len(worst) - MOST} further pairs of condition and inference, {alike[0].noun} {happens}, too."
+            pairs = f"{len(worst) - MOST} further {noun(len(worst) - MOST, 'pair')} of condition and inference"
+            yield f"With {pairs}, {alike[0].noun} {happens}, too."
 
 
 def _worst_missed(counted: Sequence[Overlooked]) -> list[Overlooked]:

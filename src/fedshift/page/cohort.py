@@ -519,7 +519,7 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterato
         yield Check(several, "ok", "each image is of another patient, as the study says")
     else:
         yield Check(several, "suspect" if alone else "ok", question if alone else "there are some")
-    large = list(dominant(named))
+    large = [in_units(line, unit) for line in dominant(named)]
     more = f", and {len(large) - 1:,} more like it" if len(large) > 1 else ""
     detail = f"{large[0]}{more}: {ONE_PERSON}" if large else "none"
     yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", detail)
@@ -566,7 +566,7 @@ def _lacking(rows: pd.DataFrame, classes: tuple[str, ...]) -> Iterator[str]:
         return
     for site, part in rows.groupby("site", sort=False):
         missing = [name for k, name in enumerate(classes) if not (part["label"] == k).any()]
-        more = f" and {len(missing) - NAMED} more classes" if len(missing) > NAMED else ""
+        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         if 0 < len(missing) < len(classes) - 1:
             yield f"no {', '.join(missing[:NAMED])}{more} at {site}"
 
@@ -653,7 +653,7 @@ def _caveats(rows: pd.DataFrame, test: pd.DataFrame, classes: tuple[str, ...], u
             )
         patients = sites["patient"].nunique()
         few = patients[patients < 10]
-        if few.any():
+        if len(few):
             yield (
                 f"Fewer than ten test {units} at {', '.join(f'{site} ({n})' for site, n in few.items())}: intervals "
                 f"over {units} are rough there. Under {FEWEST} none is given, nor for means over sites that count "

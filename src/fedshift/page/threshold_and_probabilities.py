@@ -19,7 +19,7 @@ from ..figures._canvas import short
 from ..study.declaration import Conformal, Study
 from .answer import by_lead
 from .html import Fold, Light, PageCell, PageTable, Section, further
-from .phrases import Nouns, bounds, metric_named, over, resampled
+from .phrases import Nouns, bounds, counted, metric_named, over, resampled
 
 HEADER = ("Site", "Role", "Inference", "Observed / expected", "Intercept", "Slope")
 ERRORS = ("Calibration error", "The same of a perfect model", "Squared error, debiased")
@@ -219,7 +219,7 @@ def _of_a_hundred(findings: Findings, points: Points) -> Iterator[str]:
         if parts:
             texts.append(f"{' and '.join(parts)} samples at {site}")
     if len(texts) > MOST:
-        texts = [*texts[:MOST], f"so on for {len(texts) - MOST} more sites"]
+        texts = [*texts[:MOST], f"so on for {counted(len(texts) - MOST, 'more site')}"]
     if texts:
         yield f"The model flags {'; '.join(texts)}. The second number of each site is that of false alarms."
 
@@ -426,7 +426,7 @@ MASKS = (
     "A pixel belongs to such a mask if its probability reaches a threshold: the largest one that keeps the promise. "
     "Other sections are about masks of the most probable class. A {unit} without the structure does not count here."
 )
-UNKNOWN = "No patient is known: each image counts as if it were a patient of its own, which promises too much."
+UNKNOWN = "No {unit} is known: each image counts as if it came from another {unit}, which promises too much."
 SPARED = "The round that was kept was not chosen by the validation images that calibrate the {made}."
 CHOSEN = (
     "Warning: the validation images that calibrate the {made} also chose the round, or the training of a search. So "
@@ -434,8 +434,8 @@ CHOSEN = (
 )
 REASONS = {
     UNPREDICTED: "No {made} for {names}: a training has no predictions of validation images.",
-    SEVERAL: "No {made} for {names}: a patient has images of several classes. With unit: one, one image stands for "
-    "each.",
+    SEVERAL: "No {made} for {names}: images of one {unit} are of several classes. With unit: one, one image stands "
+    "for each {unit}.",
     SHORT: f"{{names}}: some site has fewer than {BATCHES} batches of validation images, whose scores come from "
     "statistics that have not settled as those of longer streams have.",
 }
@@ -477,8 +477,8 @@ def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
     ]
     lines = [*_outside(findings, rows, words)]
     if (rows["verdict"] != UNPREDICTED).any():
-        lines += [*_promise(findings, declared, words), *([] if nouns.known else [UNKNOWN])]
-    lines += _limits(results, rows, made)
+        lines += [*_promise(findings, declared, words), *([] if nouns.known else [UNKNOWN.format(**words)])]
+    lines += _limits(results, rows, words)
     return Section("conformal", title, [*lines, *further(*tables)], short=title)
 
 
@@ -489,12 +489,13 @@ def _percent(x: float) -> str:
 def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence on whether the coverage promised at internal sites also held at external ones, as measured.
 
-    It is about the first condition (algorithm x batch norm policy x settings). `rows` are those of conformal.csv, and
-    `words` the nouns and percentages to fill in.
+    It is about the condition (algorithm x batch norm policy x settings) that the page is about. `rows` are those of
+    conformal.csv, and `words` the nouns and percentages to fill in.
     """
-    condition = findings.conditions[0]
-    key = condition.level_inference
-    first = rows[(rows["condition_id"] == condition.id) & (rows["inference_id"] == key) & (rows["role"] == "external")]
+    led, _ = by_lead(findings)
+    key = led[0].level_inference
+    about = rows["condition_id"].isin([condition.id for condition in led]) & (rows["inference_id"] == key)
+    first = rows[about & (rows["role"] == "external")]
     promise, share = "the {held:g} % promised at home are", "{coverage} %"
     if findings.plan.study.task.has_masks:
         promise, share = "the promise of home, that masks miss {missed:g} % or less, is", "{missed} % of {what} missed"
@@ -504,7 +505,7 @@ def _outside(findings: Findings, rows: pd.DataFrame, words: Mapping[str, Any]) -
         sites.append(f"{row['verdict']} at {row['site']} ({share.format(**shares)})")
     if sites:
         promise = promise.format(**words)
-        yield f"{findings.full(condition)} with {findings.name(key)}: outside, {promise} {'; '.join(sites)}."
+        yield f"{findings.title(led[0])} with {findings.name(key)}: outside, {promise} {'; '.join(sites)}."
 
 
 def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) -> Iterator[str]:
@@ -526,10 +527,10 @@ def _promise(findings: Findings, declared: Conformal, words: Mapping[str, Any]) 
     yield (CHOSEN if chosen else SPARED).format(**words)
 
 
-def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[str]:
+def _limits(results: StudyResults, rows: pd.DataFrame, words: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences on inference methods without prediction sets, or with too few validation images.
 
-    `rows` are those of conformal.csv, and `made` is "sets" or "masks".
+    `rows` are those of conformal.csv, and `words` the nouns to fill in, such as `made`, which is "sets" or "masks".
     """
     findings, texts = results.findings, dict(REASONS)
     if any(manifest.get("sites") for manifest in results.manifests.values()) and not results.plan.study.two_classes:
@@ -538,7 +539,7 @@ def _limits(results: StudyResults, rows: pd.DataFrame, made: str) -> Iterator[st
     for reason, chosen in (reasons | {SHORT: rows["batches"].between(1, BATCHES - 1)}).items():
         keys = set(rows.loc[chosen, "inference_id"])
         if names := [findings.name(key) for key in findings.keys if key in keys]:
-            yield texts[reason].format(names=listed(names), made=made)
+            yield texts[reason].format(**words, names=listed(names))
 
 
 def _sets_table(

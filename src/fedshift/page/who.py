@@ -193,8 +193,8 @@ def _further(rows: pd.DataFrame, samples: str) -> PageTable | None:
             cells.append([PageCell(str(site)), PageCell(role), *shown])
     caption = f"Further columns of the table of {samples}, by {samples} of each site"
     if len(names) > COLUMNS:
-        caption += f"; {len(names) - COLUMNS} more columns are left out"
-    return PageTable(caption, ("Site", "Role", *names[:COLUMNS]), cells, 2 + len(names))
+        caption += f"; left out: {counted(len(names) - COLUMNS, 'more column')}"
+    return PageTable(caption, ("Site", "Role", *names[:COLUMNS]), cells, 2 + len(names[:COLUMNS]))
 
 
 def _values(column: pd.Series) -> str:
@@ -210,7 +210,8 @@ def _values(column: pd.Series) -> str:
         ordered = sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
         text = ", ".join(f"{name} {count:,}" for name, count in ordered[:VALUES])
         if len(ordered) > VALUES:
-            text += f", {len(ordered) - VALUES} others {sum(count for _, count in ordered[VALUES:]):,}"
+            rest = sum(count for _, count in ordered[VALUES:])
+            text += f", {counted(len(ordered) - VALUES, 'more value')} {rest:,}"
     if missing := len(column) - len(stated):
         text += f"; not stated {missing:,}"
     return text
@@ -249,7 +250,7 @@ class FlowSide:
         shown = [(short(site, _LETTERS), " / ".join(f"{n:,}" for n in counts)) for site, counts in self.sites[:MOST]]
         more = len(self.sites) - MOST
         if more > 0:
-            shown.append((f"{more} more sites", ""))
+            shown.append((counted(more, "more site"), ""))
         return shown
 
 
