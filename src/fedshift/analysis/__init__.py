@@ -1,5 +1,7 @@
-"""Numbers from predictions: scores, means over seeds, gaps and gains, and intervals over patients; and the traffic.
+"""The statistics of a study: scores of predictions, means over seeds, differences, intervals over patients.
 
-Everything is keyed by the ids of conditions and inferences.
-Words, pages and published values belong to the layers above.
+And traffic.
+
+All numbers are keyed by the ids of conditions (algorithm x batch-norm policy x settings) and of inferences (ways to
+predict a site). Titles and sentences for people, and pages, belong to the layers above.
 """

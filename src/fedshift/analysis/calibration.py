@@ -27,26 +27,30 @@ COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]
 CLIP = 1e-6
 """Probabilities are clipped to this distance from 0 and 1 before their log-odds are taken."""
 BINS = 10
-"""Bins of equal counts of the calibration curve, and of the calibration errors beside it."""
+"""Number of bins with equal counts of samples, for the calibration curve and for the calibration errors."""
 BARS = 20
-"""Bars of equal width of the histogram of probabilities."""
+"""Number of bars of equal width in the histogram of probabilities."""
 TOP_LABEL = "the answer"
-"""With more than two classes: the probability of the most probable class, and whether it is right."""
+"""Value of the column `of` in calibration.csv with more than two classes.
+
+Calibration is then about the probability of the most probable class, and whether this class is the right one.
+"""
 NUMBERS = ("observed_expected", "intercept", "slope", "error", "error_perfect", "squared_error_debiased")
-"""The quantities of calibration.csv that are one number of a site."""
+"""Quantities of calibration.csv with one number for each site."""
 HISTOGRAMS = ("histogram_0", "histogram_1")
-"""The quantities of calibration.csv that count samples of either outcome."""
+"""Quantities of calibration.csv that count the samples with outcome 0, or 1, by their predicted probability."""
 _STEPS = 100
+"""The most Newton steps of a logistic regression before it counts as not converged."""
 
 
 # ---- logistic recalibration
 
 
 class Fit(NamedTuple):
-    """A logistic regression with its k `coefficients`.
+    """A fitted logistic regression: its k `coefficients`, their covariance, and the influence of each sample on them.
 
-    `covariance` (k, k) is the inverse of the information: for independent samples and a true model. `influence` (n, k)
-    is that of each sample on the coefficients.
+    `covariance` (k, k) is the inverse of the Fisher information, which holds for independent samples and a true model.
+    `influence` (n, k) is by how much a coefficient changes with the weight of a sample, to first order.
     """
 
     coefficients: np.ndarray
@@ -55,9 +59,10 @@ class Fit(NamedTuple):
 
 
 def logistic(y: np.ndarray, x: np.ndarray, offset: np.ndarray | float = 0.0) -> Fit | None:
-    """Return the maximum-likelihood fit of P(y = 1) = sigmoid(x b + offset), or None where it does not converge.
+    """Return the maximum-likelihood fit of P(y = 1) = sigmoid(x b + offset), or None if it does not converge.
 
-    `y` is (n,) of 0 and 1, and `x` is (n, k). Newton's method, with steps halved while they do not help.
+    `y` (n,) holds 0 and 1, `x` is (n, k), and `offset` is a known term, a number or (n,). The method is Newton's, with
+    a step halved as long as it would lower the likelihood.
     """
     b = np.zeros(x.shape[1])
 
@@ -87,12 +92,19 @@ def logistic(y: np.ndarray, x: np.ndarray, offset: np.ndarray | float = 0.0) -> 
 
 
 def log_odds(p: np.ndarray) -> np.ndarray:
-    """Return the log-odds of probabilities, clipped to 1e-6 and 1 - 1e-6."""
+    """Return the log-odds of probabilities (n,), which are first clipped to 1e-6 and 1 - 1e-6."""
     return np.asarray(logit(np.clip(p, CLIP, 1 - CLIP)))
 
 
 class People(NamedTuple):
-    """The patients of samples of one site: their numbers (n,), from 0, and the group that they are of."""
+    """The patients behind the samples of one site, as intervals need them.
+
+    Attributes
+    ----------
+    cluster : the number of the patient of each sample (n,), from 0
+    group : data and site whose patients are independent of the patients of other groups
+    seed : the seed of the training that predicted the samples
+    """
 
     cluster: np.ndarray
     group: Group
@@ -100,18 +112,20 @@ class People(NamedTuple):
 
 
 def intercept(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
-    """Return calibration in the large: a of logit P(y) = a + logit(p), ideally 0; above it, p is too low.
+    """Return the calibration intercept (calibration in the large): a of logit P(y) = a + logit(p).
 
-    Not estimable (NaN) where all y are alike.
+    It is ideally 0; above 0, the probabilities are too low. `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted
+    probabilities. The estimate is NaN if all y are equal.
     """
     fit = logistic(y, np.ones((len(y), 1)), log_odds(p)) if len(np.unique(y)) > 1 else None
     return _coefficient(fit, 0, people)
 
 
 def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
-    """Return b of logit P(y) = a + b logit(p), ideally 1; below it, p is too extreme.
+    """Return the calibration slope: b of logit P(y) = a + b logit(p).
 
-    Not estimable (NaN) where all y or all p are alike, or where p separates the classes.
+    It is ideally 1; below 1, the probabilities are too extreme. `y` (n,) are outcomes 0 or 1, and `p` (n,) their
+    predicted probabilities. The estimate is NaN if all y or all p are equal, or if p separates the classes perfectly.
     """
     x = log_odds(p)
     low, high = x[y == 0], x[y == 1]
@@ -123,9 +137,11 @@ def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
 
 
 def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
-    """Return a coefficient with clustered influences, whose squares sum to the diagonal of the sandwich.
+    """Return coefficient number `k` of a fit, with a cluster-robust (sandwich) variance over patients.
 
-    The small-sample factor is G / (G - 1) (n - 1) / (n - k) for n samples in G clusters and k coefficients.
+    It is NaN without a fit. The influences carry the square root of (n - 1) / (n - m) for n samples and m coefficients.
+    Together with the factor G / (G - 1) for G patients, which `estimates.single` adds, that is the usual small-sample
+    factor of the variance.
     """
     if fit is None:
         return _unknown(people)
@@ -135,13 +151,15 @@ def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
 
 
 def _unknown(people: People) -> Estimate:
+    """Return the estimate of a quantity that cannot be computed: its value is NaN."""
     return estimates.single(np.nan, None, *people)
 
 
 def observed_expected(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
-    """Return the logarithm of sum(y) / sum(p), ideally 0; not estimable (NaN) without any y of 1.
+    """Return the logarithm of observed over expected outcomes, sum(y) / sum(p), which is ideally 0.
 
-    The logarithm is what is averaged and has the interval (Snell and others, Stat Methods Med Res 2018;27:3505).
+    `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted probabilities. The estimate is NaN if all y or all p are
+    0. Means and intervals are made on the logarithmic scale (Snell and others, Stat Methods Med Res 2018;27:3505).
     """
     if not y.any() or not p.any():
         return _unknown(people)
@@ -152,33 +170,45 @@ def observed_expected(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
 
 
 def equal_width(p: np.ndarray, bins: int) -> np.ndarray:
-    """Return the bin (n,) of each probability among bins of equal width, open on the left."""
+    """Return the bin (n,), from 0, of each probability among `bins` bins of equal width from 0 to 1.
+
+    A probability on the border of two bins belongs to the lower one.
+    """
     return np.clip(np.ceil(p * bins).astype(int) - 1, 0, bins - 1)
 
 
 def equal_count(p: np.ndarray, bins: int) -> np.ndarray:
-    """Return the bin (n,) of each probability among bins of about equal counts; equal probabilities share a bin."""
+    """Return the bin (n,), from 0, of each probability among `bins` bins of about equal counts.
+
+    Equal values share a bin.
+    """
     return np.floor((midranks(p) - 0.5) * bins / len(p)).astype(int)
 
 
 def calibration_error(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the calibration error: the mean over samples of |mean y - mean p| of their bin."""
+    """Return the expected calibration error: the mean over samples of |mean y - mean p| in the sample's bin.
+
+    `y`, `p` and `bins` (n,) are the outcome, the predicted probability and the number of the bin of each sample.
+    """
     return float(np.abs(np.bincount(bins, y - p)).sum() / len(y))
 
 
 def error_perfect(p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the calibration error to be expected of a perfect model: the larger, the fewer samples.
+    """Return the calibration error that a perfectly calibrated model has by chance: the fewer samples, the larger.
 
-    It is sqrt(2 / pi) sum sqrt(w v / n), with the share w of a bin and its mean v of p (1 - p), of independent samples.
+    It is sqrt(2 / pi) sum sqrt(w v / n) over bins, where w is the share of the n samples that are in a bin, and v the
+    mean of p (1 - p) in the bin. Samples count as independent. `p` and `bins` (n,) are the probability and the bin of
+    each sample.
     """
     return float(np.sqrt(2 / np.pi * np.bincount(bins, p * (1 - p))).sum() / len(p))
 
 
 def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> float:
-    """Return the mean squared gap of the bins without its bias; it may be negative, and is 0 on average if perfect.
+    """Return the squared calibration error without its bias: about 0, and possibly negative, for a perfect model.
 
-    It is sum w [(mean y - mean p)^2 - mean y (1 - mean y) / (n - 1)] (Kumar, Liang and Ma, NeurIPS 2019). Bins of one
-    sample are left out of both terms.
+    It is the sum over bins of w [(mean y - mean p)^2 - mean y (1 - mean y) / (n - 1)], where w is the bin's share of
+    all samples and n its number of samples (Kumar, Liang and Ma, NeurIPS 2019). Bins with a single sample are left out.
+    `y`, `p` and `bins` (n,) are the outcome, probability and bin of each sample.
     """
     several = np.bincount(bins) > 1
     number = np.bincount(bins)[several]
@@ -188,7 +218,14 @@ def squared_error_debiased(y: np.ndarray, p: np.ndarray, bins: np.ndarray) -> fl
 
 
 class Point(NamedTuple):
-    """A bin of the calibration curve: mean probability, observed share, samples and patients."""
+    """A bin of the calibration curve.
+
+    Attributes
+    ----------
+    p : mean predicted probability in the bin
+    share : observed share of outcome 1 in the bin, with its variance over patients
+    n : number of samples in the bin
+    """
 
     p: float
     share: Estimate
@@ -201,9 +238,11 @@ class Point(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's interval of the share, for the number of independent samples that would vary as much.
+        """Wilson's 95% interval of the observed share, for its effective number of independent samples.
 
-        With one sample a patient these are all samples. A share of 0 or 1 counts patients. NaN for one patient.
+        The effective number is the number of independent samples whose share would vary as much as this one does over
+        patients. With one sample a patient it is `n`; for a share of 0 or 1 it is the number of patients. NaN for a
+        single patient.
         """
         share, variance = self.share.mean, self.share.over_patients.variance
         if self.patients < 2:
@@ -215,7 +254,10 @@ class Point(NamedTuple):
 
 
 def curve(y: np.ndarray, p: np.ndarray, people: People, bins: np.ndarray) -> dict[int, Point]:
-    """Return the points of the calibration curve by bin."""
+    """Return the points of the calibration curve by the number of the bin.
+
+    `y`, `p` and `bins` (n,) are the outcome 0 or 1, the predicted probability and the number of the bin of each sample.
+    """
     points = {}
     for k in np.unique(bins):
         members = bins == k
@@ -232,7 +274,14 @@ def curve(y: np.ndarray, p: np.ndarray, people: People, bins: np.ndarray) -> dic
 
 
 class Measured(NamedTuple):
-    """The calibration of one training at one site."""
+    """The calibration of one training at one site.
+
+    Attributes
+    ----------
+    numbers : estimates by the names in NUMBERS
+    points : points of the calibration curve, by bin
+    bars : counts (BARS,) of samples by predicted probability, for outcome 0 and for outcome 1
+    """
 
     numbers: dict[str, Estimate]
     points: dict[int, Point]
@@ -240,14 +289,21 @@ class Measured(NamedTuple):
 
 
 def target(label: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return y (n,) of 0 and 1 and p (n,): of class 1 of two; of more, whether the top class is right, and its p."""
+    """Return the outcomes y (n,), 0 or 1, whose calibration is measured, and their predicted probabilities p (n,).
+
+    With two classes, y says whether the class is 1. With more, y says whether the most probable class is the right one,
+    and p is the probability of this class. `label` (n,) are true classes, and `probability` is (n, classes).
+    """
     if probability.shape[1] == 2:
         return (label == 1).astype(float), probability[:, 1]
     return (probability.argmax(1) == label).astype(float), probability.max(1)
 
 
 def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
-    """Return the calibration of probabilities p (n,) of outcomes y (n,); samples of one patient are dependent."""
+    """Return all measures of calibration of one training at one site.
+
+    `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted probabilities. Samples of one patient count as dependent.
+    """
     bins = equal_count(p, BINS)
     bar = equal_width(p, BARS)
     errors = {"error": calibration_error(y, p, bins), "error_perfect": error_perfect(p, bins)}
@@ -263,13 +319,16 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return calibration.csv: a row for each condition, inference, site and quantity.
+    """Return calibration.csv from the numbers of a study: a row for each condition, inference, site and quantity.
 
-    Quantities are NUMBERS; at external sites also `point`, with the mean probability `p` and the observed share `mean`
-    of a `bin`, and HISTOGRAMS, the samples of either outcome by probability. `of` names the class whose probability it
-    is. `mean` and `std` are over trainings, that of `observed_expected` geometric; intervals are over patients and
-    trainings, those of points over patients. The site `*` is the mean over internal sites. `p_reversed` is the
-    one-sided p that a slope is 0 or more. NaN stands for what cannot be estimated.
+    `names` has the titles of conditions and inferences. The quantities are NUMBERS and, at external sites only, `point`
+    and HISTOGRAMS. A row of `point` has the mean probability `p` and the observed share `mean` of a `bin`. A row of
+    HISTOGRAMS counts the samples of one outcome in a bar of probabilities.
+
+    The column `of` names the class whose probability is meant. `mean` and `std` are over trainings (of
+    `observed_expected`: geometric). Intervals are over patients and trainings, and of `point` over patients alone. The
+    site `*` is the mean over internal sites. `p_reversed` is the one-sided p value of the hypothesis that a calibration
+    slope is 0 or more. NaN stands for what cannot be estimated.
     """
     classes = names.plan.study.dataset.classes
     found = numbers.view(*NUMBERS, "point", *HISTOGRAMS)
@@ -278,7 +337,11 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
 
 
 def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row]:
-    """Yield the numbers of calibration.csv (see `table`), for the reported inference and the one compared with it."""
+    """Yield the numbers of calibration.csv (see `table`) as rows of numbers.parquet.
+
+    Each condition has rows for two inferences: the one whose scores are reported, and the one that is compared with it.
+    `samples` returns the table of samples of prepared data by the data's id.
+    """
     plan = names.plan
     for condition in names.conditions.values() if plan.study.task.has_probabilities else ():
         for key in dict.fromkeys((condition.level_inference, condition.compared_inference)):
@@ -290,7 +353,10 @@ def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row
 def _measured(
     predicted: Predictions, samples: Samples, condition: Condition, key: str
 ) -> dict[tuple[str, str], list[Measured]]:
-    """Return what each training of a condition that is there gives, by role and site."""
+    """Return the calibration of each training of a condition by role and site, predicted with the inference `key`.
+
+    Trainings without predictions are left out.
+    """
     measured: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     clusters_of = functools.cache(functools.partial(clusters, samples))
     for run, parts in predicted.by_site(condition.runs.values(), key):
@@ -302,6 +368,10 @@ def _measured(
 
 
 def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one condition and inference.
+
+    `measured` holds the calibration of each training by role and site.
+    """
     means: dict[str, list[Estimate]] = defaultdict(list)
     for (role, site), trainings in measured.items():
         place = {"role": role, "site": site}
@@ -318,6 +388,10 @@ def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str,
 
 
 def _number(name: str, one: Estimate) -> dict[str, Any]:
+    """Return the row of a quantity.
+
+    Observed over expected is written as a ratio, though it is estimated as a logarithm.
+    """
     found = row(name, one, p=1 - one.p_above(0.0) if name == "slope" else float("nan"))
     if name == "observed_expected":
         found |= {end: float(np.exp(found[end])) for end in ("mean", *Bounds._fields)}
@@ -326,7 +400,7 @@ def _number(name: str, one: Estimate) -> dict[str, Any]:
 
 
 def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
-    """Yield the bins that all trainings have, each averaged over them."""
+    """Yield a row for each bin of the calibration curve that all trainings have, with the mean over trainings."""
     common = functools.reduce(set.intersection, (set(training.points) for training in trainings))
     for k in sorted(common):
         points = [training.points[k] for training in trainings]
@@ -338,6 +412,7 @@ def _points(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
 
 
 def _bars(trainings: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each bar of the histograms of both outcomes, with the mean count over trainings."""
     for value, name in enumerate(HISTOGRAMS):
         for k, count in enumerate(np.mean([training.bars[value] for training in trainings], axis=0)):
             yield {"quantity": name, "column": "bin", "group": str(k), "probability": (k + 0.5) / BARS, "mean": count}

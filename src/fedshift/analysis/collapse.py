@@ -1,4 +1,4 @@
-"""Effects of test-time adaptation at each site: collapse into one class, and the images that were kept."""
+"""Signs that test-time adaptation failed at a site, such as collapse into one class: collapse.csv."""
 
 from __future__ import annotations
 
@@ -17,37 +17,44 @@ from .numbers import IDS, Names
 from .predictions import INFERENCE, Part, Predictions
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
-"""The numbers of a site that are not counts; each from 0 to 1."""
+"""Columns of collapse.csv that describe the predictions at a site, each from 0 to 1 (see `table`)."""
 COUNTS = ("seen", "kept", "augmented", "steps", "resets", "asked")
-"""Names of the counts that inferences may report for a site."""
+"""Columns of collapse.csv with what an inference may count at a site, such as `steps`, its optimiser steps."""
 COLUMNS = [*IDS, *CONDITION, "role", "site", *INFERENCE, "run", "seed", "n", *MEASURES]
 COLUMNS += ["first_batch", "collapsed", *COUNTS]
 SPREAD, SHARE, SHARE_OF_TWO = 0.5, 0.9, 0.95
-"""Collapsed: a spread below this part of the baseline's, and a larger share of one class; the last with two classes."""
+"""Limits for `collapsed`, as ratio of spreads and as share of one class, the last for studies with two classes."""
 WINDOW, CERTAIN = 20, 0.95
-"""Batches that are looked at together, and the share of one class from which they count as collapsed."""
+"""The number of batches that `first_batch` joins, and the share of one class above which they count as collapsed."""
 
 
 def spread(p: np.ndarray) -> float:
-    """Return the entropy of the mean of probabilities (n, classes), as a share of ln K: 0 is one class, 1 all alike."""
+    """Return the entropy of the mean prediction over ln K: 0 if all are one class, 1 if all classes are as frequent.
+
+    `p` (n, K) are the predicted probabilities of n images and K classes.
+    """
     return float(entr(p.mean(0)).sum() / math.log(p.shape[1]))
 
 
 def entropy(p: np.ndarray) -> float:
-    """Return the mean entropy of probabilities (n, classes), as a share of ln K."""
+    """Return the mean over images of the entropy of their predictions over ln K, from 0 (certain) to 1 (no idea).
+
+    `p` (n, K) are the predicted probabilities of n images and K classes.
+    """
     return float(entr(p).sum(1).mean() / math.log(p.shape[1]))
 
 
 def top_share(predicted: np.ndarray) -> float:
-    """Return the share of the most predicted class among predicted classes (n,)."""
+    """Return the share of the class that is predicted most often. `predicted` (n,) are the predicted classes."""
     return float(np.bincount(predicted).max() / len(predicted))
 
 
 def collapsed(one: float, source: float, share: float, classes: int) -> bool | None:
-    """Return whether predictions collapsed: their spread `one`, the baseline's, and the share of the commonest class.
+    """Return whether the predictions of a site collapsed into one class.
 
-    Both conditions must hold: a spread below half of the baseline's, and a share above 0.9, or 0.95 with two classes.
-    Low entropy is not a criterion, since entropy falls in success, too. None where the baseline's spread is not known.
+    Both must hold: the spread `one` is below half of `source`, the spread of the baseline inference; and `share`, the
+    share of the most predicted class, is above 0.9, or above 0.95 with two classes. A low entropy is no criterion,
+    since a successful adaptation lowers it too. Return None if the spread of the baseline is not known.
     """
     if math.isnan(source):
         return None
@@ -55,9 +62,10 @@ def collapsed(one: float, source: float, share: float, classes: int) -> bool | N
 
 
 def first_batch(predicted: np.ndarray, batch_size: int) -> float:
-    """Return the first batch, from 1, that ends WINDOW batches with a share above CERTAIN of one class; else NaN.
+    """Return the number, from 1, of the first batch that ends a run of WINDOW batches with mostly one class; else NaN.
 
-    `predicted` (n,) are the predicted classes in the order in which they were predicted.
+    Mostly means that one class has more than the share CERTAIN of their predictions. `predicted` (n,) are the predicted
+    classes in the order in which images were predicted.
     """
     batch = np.arange(len(predicted)) // batch_size
     counts = np.zeros((batch[-1] + 2, predicted.max() + 1))
@@ -69,13 +77,14 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
 
 
 def table(names: Names, predicted: Predictions) -> pd.DataFrame:
-    """Return collapse.csv: a row for each run, site and inference but the baseline, from predictions alone.
+    """Return collapse.csv: a row for each run, site and inference other than the baseline, from stored predictions.
 
-    `spread` (of the baseline: `spread_source`) is the entropy of the mean prediction and `entropy` the mean entropy, as
-    shares of ln K; `top_share` is the share of the most predicted class, and `agreement` that of images with the
-    baseline's class. For `first_batch` and `collapsed` see there. COUNTS are what the inference counted: images that it
-    saw, kept and augmented, its steps and resets, and the floats that it asked of each internal site. What is not known
-    is empty.
+    `spread` is the entropy of the mean prediction, and `spread_source` the same of the baseline inference; `entropy` is
+    the mean entropy, all three over ln K for K classes. `top_share` is the share of the most predicted class, and
+    `agreement` the share of images to which the baseline gives the same class. `first_batch` and `collapsed` are the
+    results of the functions with these names. COUNTS are numbers that the inference counted: images that it saw, used
+    for adaptation and augmented, its steps and resets, and the floats that it asked of each internal site. Unknown
+    values are empty.
     """
     rows = []
     for condition in names.conditions.values() if names.plan.study.task.has_probabilities else ():
@@ -86,7 +95,10 @@ def table(names: Names, predicted: Predictions) -> pd.DataFrame:
 
 
 def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of collapse.csv of one run: one for each inference that was predicted, and each site."""
+    """Yield the rows of collapse.csv of one run: one for each site and each of `inferences` that has predictions.
+
+    The baseline inference has no rows, since the others are compared with it.
+    """
     plan = predicted.plan
     tables = {key: parts for key in inferences for _, parts in predicted.by_site([run], key)}
     source = tables.pop(plain(plan) or "", None)
@@ -102,7 +114,10 @@ def _of_run(predicted: Predictions, run: Run, inferences: tuple[str, ...]) -> It
 
 
 def _baseline(part: Part, source: list[Part]) -> np.ndarray:
-    """Return the probabilities (n, classes) that the baseline gives to the samples of a site's predictions."""
+    """Return the probabilities (n, classes) that the baseline gives to the samples of `part`, a site's predictions.
+
+    `source` holds the baseline's predictions of all sites. Rows are in the order of the samples of `part`.
+    """
     at_site = next(one for one in source if one.site == part.site)
     if at_site.samples is part.samples:
         return at_site.probability
@@ -110,7 +125,10 @@ def _baseline(part: Part, source: list[Part]) -> np.ndarray:
 
 
 def _measured(p: np.ndarray, before: np.ndarray | None) -> dict[str, Any]:
-    """Return the number of images, MEASURES and `collapsed` of a site's probabilities, and of the baseline's."""
+    """Return the number of images, MEASURES and `collapsed` at a site.
+
+    `p` (n, classes) are the predicted probabilities, and `before` the baseline's for the same images, None if unknown.
+    """
     predicted = p.argmax(1)
     source = math.nan if before is None else spread(before)
     one = spread(p)
@@ -127,7 +145,11 @@ def _measured(p: np.ndarray, before: np.ndarray | None) -> dict[str, Any]:
 
 
 def _found(part: Part, stored: pd.Index, inference: Inference) -> dict[str, float]:
-    """Return the first batch with collapsed predictions; none where labelled images are left out of the order."""
+    """Return the column `first_batch` of a site's predictions; NaN for an inference that adapts to labelled images.
+
+    Such images are left out of the predictions, so that the order of the batches is not known. `stored` are the names
+    of all samples in the order of the partition.
+    """
     if inference.uses_labels:
         return {"first_batch": math.nan}
     predicted = part.probability.argmax(1)[np.argsort(stored.get_indexer(part.samples))]

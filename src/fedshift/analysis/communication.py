@@ -1,6 +1,7 @@
-"""The traffic of a study: what its runs will send, and the ledger in the units and shares that papers print.
+"""The traffic of a study: a forecast of what its runs send, and the ledger in the units and shares that papers print.
 
-Traffic is measured in rounds of one client with two random images: no formula is written twice.
+The traffic of a round is measured by training it for one client on two random images, so that no formula has to repeat
+what the code of an algorithm does.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ from .conditions import Condition, conditions, several
 from .values import DASH, Table
 
 MANY = 10**6
-"""Number of training images of a client where it is not known: more than a plug-in takes."""
+"""Number of training images of a client that is assumed where it is unknown: more than any add-on takes."""
 
 
 @dataclass(frozen=True)
 class EqualRounds:
-    """Rounds with the same traffic.
+    """A number of rounds that have the same traffic.
 
     Attributes
     ----------
-    rounds, clients : numbers of these rounds, and of clients that take part in one of them
-    parameters, statistics : floats of the model that travel; all other floats are the algorithm's own
-    down, up : floats that one client receives and sends in a round, the model's included
-    messages : messages of a round in one direction
-    unicast : True if the server sends each client other tensors, so that no broadcast can serve them all
+    rounds, clients : number of such rounds, and of clients that take part in each of them
+    parameters, statistics : floats of the model's parameters, and of its running statistics, that travel; all further
+        floats are the algorithm's own
+    down, up : floats that one client receives and sends in a round, including the model
+    messages : messages that a client waits for in a round, in one direction
+    unicast : True if the server sends different tensors to each client, so that no broadcast can serve all of them
     """
 
     rounds: int
@@ -62,28 +64,32 @@ class EqualRounds:
 
     @property
     def extra(self) -> int:
-        """Floats that one client receives and sends in a round in addition to the model."""
+        """The floats that one client receives and sends in a round in addition to the model."""
         return self.down + self.up - 2 * (self.parameters + self.statistics)
 
     def floats(self, *, broadcast: bool, without: int = 0) -> int:
-        """Return the floats of a round, all clients together, `without` some of each client and direction.
+        """Return the floats of one round, sent and received, of all clients together.
 
-        With `broadcast`, what the server sends counts once.
+        With `broadcast`, a message of the server to all clients counts once instead of once a client. `without` floats
+        are left out in each direction of each client.
         """
         sent = 1 if broadcast and not self.unicast else self.clients
         return (self.down - without) * sent + (self.up - without) * self.clients
 
     def extra_floats(self, *, broadcast: bool) -> int:
-        """Return the floats of a round in addition to the model, all clients together."""
+        """Return the floats of one round in addition to the model, of all clients; `broadcast` as in `floats`."""
         return self.floats(broadcast=broadcast, without=self.parameters + self.statistics)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The traffic of all rounds of a run, in `phases` of equal rounds.
+    """The expected traffic of all rounds of a run.
 
-    `once` are the floats that clients send in the first round they take part in, and in no later one, all clients
-    together. `beforehand` is what they exchange before the first round.
+    Attributes
+    ----------
+    phases : groups of rounds with equal traffic, in their order
+    once : floats that clients send only in the first round in which they take part, of all clients together
+    beforehand : what clients and server exchange once before the first round
     """
 
     phases: tuple[EqualRounds, ...]
@@ -92,35 +98,48 @@ class Forecast:
 
     @property
     def rounds(self) -> int:
-        """The number of all rounds."""
+        """The number of rounds in all phases."""
         return sum(p.rounds for p in self.phases)
 
     @property
     def messages(self) -> int:
-        """The number of messages in one direction, in all rounds."""
+        """The number of messages in one direction over all rounds, and before the first round."""
         return sum(p.rounds * p.messages for p in self.phases) + self.beforehand.messages
 
     def bytes(self, *, broadcast: bool, statistics: bool = True) -> int:
-        """Return the bytes of all rounds, all clients together; `broadcast` as in `EqualRounds.floats`."""
+        """Return the bytes of all rounds, all clients together; with `broadcast`, what the server sends counts once.
+
+        Without `statistics`, the running statistics of the model are left out.
+        """
         return self._bytes(broadcast, [0 if statistics else phase.statistics for phase in self.phases])
 
     def extra_bytes(self, *, broadcast: bool) -> int:
-        """Return the bytes of all rounds in addition to the model; `broadcast` as in `EqualRounds.floats`."""
+        """Return the bytes of all rounds and clients in addition to the model.
+
+        With `broadcast`, what the server sends to all clients counts once.
+        """
         return self._bytes(broadcast, [phase.parameters + phase.statistics for phase in self.phases])
 
     def _bytes(self, broadcast: bool, without: list[int]) -> int:
+        """Return the bytes of all rounds, without so many floats of each phase: `without` has one number a phase."""
         each = zip(self.phases, without, strict=True)
         floats = sum(phase.rounds * phase.floats(broadcast=broadcast, without=n) for phase, n in each)
         return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
 
 
 def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
-    """Return the traffic of a run on images of `shape` (channels, height, width), if no patience ends it early.
+    """Return the expected traffic of a run, if early stopping does not end it before its last round.
 
-    The first round is measured, and a later one of each kind: with a joint first step, frozen statistics, both or
-    neither. What a client sends more in the first round counts once for each client that is ever drawn. Where it sends
-    less there, or the server more or less, the first round is its own phase. `images` are the training images of
-    internal sites; where they are not known, each has as many as an add-on may want.
+    The traffic of the first round is measured, and of one later round of each kind: with a joint first step, frozen
+    running statistics, both or neither. What a client sends more in the first round counts once for each client that
+    ever takes part. If it sends less in the first round, or the server sends another amount, the first round is a phase
+    of its own.
+
+    Parameters
+    ----------
+    shape : shape of an image (channels, height, width)
+    classes : number of classes
+    images : number of training images of each internal site; where unknown, as many as an add-on may want
     """
     training = run.training
     algorithm = run.algorithm
@@ -164,7 +183,7 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
 
 
 def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
-    """Train the round with that number, and return what the history says of it."""
+    """Train one client in round `number`, and return the record of this round, which has the floats that were sent."""
     federation.server.round = number - 1
     federation.round()
     return federation.history[-1]
@@ -173,8 +192,9 @@ def _measured(federation: Federation, number: int) -> Mapping[str, Any]:
 def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, images: Mapping[str, int]) -> Traffic:
     """Return the traffic, in floats, of all that clients send once before the first round.
 
-    That are tensors of plug-ins, counts of classes, and statistics of sites for transforms. `shape` is that of an image
-    (channels, height, width), and `images` the number of training images by site.
+    These are tensors of the algorithm and the add-on, counts of images by class, and statistics of each site for its
+    transforms. `shape` is the shape of an image (channels, height, width), and `images` the number of training images
+    by site.
     """
     together = run.algorithm.collaboration
     black = torch.zeros(1, *shape)
@@ -195,7 +215,7 @@ def _beforehand(run: Run, server: Server, shape: tuple[int, ...], classes: int, 
 
 
 class _Black:
-    """A lazy data set of black images of class 0, to measure the size of offers."""
+    """A data set of `n` black images of class 0, made only when read, to measure the size of what clients send."""
 
     def __init__(self, n: int, shape: tuple[int, ...]) -> None:
         self.n = n
@@ -205,12 +225,16 @@ class _Black:
         return self.n
 
     def batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return as many images as there are in `index`."""
+        """Return as many black images, and zeros as their labels, as `index` has entries."""
         return torch.zeros(len(index), *self.shape), torch.zeros(len(index), dtype=torch.long)
 
 
 def _clients_ever_drawn(run: Run, sites: int) -> int:
-    """Return how many clients take part in one round at least, if those that are drawn do not depend on losses."""
+    """Return the number of clients that take part in at least one round of a run.
+
+    `sites` is the number of internal sites. Losses are unknown here (NaN), so that the number may differ for an
+    algorithm that draws clients by their loss.
+    """
     clients = run.algorithm.collaboration.count(sites)
     server = Server(torch.empty(0), slice(0), slice(0), clients=clients, rounds=run.training.rounds)
     server.shares, server.losses = [1 / clients] * clients, [math.nan] * clients
@@ -222,7 +246,7 @@ def _clients_ever_drawn(run: Run, sites: int) -> int:
 
 
 class SampleCounts:
-    """Counts of images in a project folder. Each file is read once."""
+    """The shape of images and the number of training samples, read from a project folder; each file is read once."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
@@ -232,13 +256,16 @@ class SampleCounts:
         return shape_after(run.transforms, run.data.dataset.shape or self._shape(run.data.id))
 
     def training(self, run: Run) -> dict[str, int]:
-        """Return the number of training images of each internal site; empty where unknown."""
+        """Return the number of training images of each internal site; an empty dict if the partition cannot be read."""
         samples = self._samples(run.partition_id)
         return {site: samples[site, "train"] for site in run.partition.internal} if samples else {}
 
     @functools.cache  # noqa: B019 - lives as long as the tables are made
     def _samples(self, partition: str) -> Counter[tuple[str, str]]:
-        """Count the samples by site and split. Empty if the file does not exist or cannot be read."""
+        """Return the number of samples by site and split of a partition.
+
+        It is empty if the file is missing or cannot be read.
+        """
         file = self.paths.partition(partition)
         try:
             table = read_partition(file) if file.exists() else {"site": (), "split": ()}
@@ -248,7 +275,7 @@ class SampleCounts:
 
     @functools.cache  # noqa: B019 - lives as long as the tables are made
     def _shape(self, data: str) -> tuple[int, ...]:
-        """Read the shape of one image, channels first. Empty if the file does not exist or cannot be read."""
+        """Return the shape (channels, ...) of one image of prepared data; () if the file is missing or broken."""
         try:
             *space, channels = np.load(self.paths.data_files(data).images, mmap_mode="r").shape[1:]
         except (OSError, ValueError, EOFError):  # the last for an empty file
@@ -258,20 +285,20 @@ class SampleCounts:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A condition of the study, and the traffic of one of its runs."""
+    """A condition of the study with its title, and the expected traffic of its first run."""
 
     title: str
     run: Run
     traffic: Forecast
     whole: Forecast | None
-    """The traffic if all layers were trained, where some rest."""
+    """The traffic if all layers were trained; None if they are."""
 
 
 def tables(plan: Plan, paths: Paths) -> list[Table]:
-    """Return the tables of one round, of all rounds and, if the model has any, without its running statistics.
+    """Return the tables of traffic: of one round, of all rounds and, if there are any, without running statistics.
 
-    Traffic is measured with random images of the right shape. Neither the data nor a trained run is needed, unless
-    only the prepared data have the shape. Raises UserError where the shape is not known.
+    Traffic is measured on random images of the right shape. Neither trained runs nor data are needed, unless only
+    prepared data tell the shape. Raises UserError if the shape is unknown.
     """
     members = conditions(plan).values()
     counts = SampleCounts(paths)
@@ -283,11 +310,11 @@ def tables(plan: Plan, paths: Paths) -> list[Table]:
 
 
 def write(plan: Plan, paths: Paths) -> Path:
-    """Write ledger.csv and return its path. Columns: run (the first of its condition), statistics, quantity, value.
+    """Write ledger.csv, the traffic of each condition, and return its path.
 
-    Quantities have the names and units of the published tables. `statistics` tells whether the model's running
-    statistics count. Totals with statistics, and their shares of extra bits, are computed from the MB of a round,
-    rounded to four decimals.
+    Columns: run (the first of the condition), statistics (whether running statistics of the model count), quantity,
+    value. Quantities have the names and units of the published tables. Totals with statistics, and their shares of
+    extra bits, are computed from the MB of a round after rounding to four decimals, as FedTAN's tables are.
     """
     rows = []
     counts = SampleCounts(paths)
@@ -303,6 +330,7 @@ def write(plan: Plan, paths: Paths) -> Path:
 
 
 def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, float]]:
+    """Yield name and value of each quantity of ledger.csv for a run; none if the run sends nothing."""
     first = traffic.phases[0]
     sent = traffic.bytes(broadcast=True, statistics=statistics)
     if not sent:
@@ -319,6 +347,10 @@ def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, floa
 
 
 def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
+    """Return a condition with the expected traffic of its first run.
+
+    Raises UserError if the shape of images is unknown.
+    """
     run = condition.run
     shape = counts.shape(run)
     if not shape:
@@ -331,7 +363,7 @@ def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
 
 
 def _round(entries: list[_Entry]) -> Table:
-    """Return the table of one round: a row for each condition and kind of round."""
+    """Return the table of traffic in one round, with a row for each condition and group of equal rounds."""
     plain = [e for e in entries if e.run.algorithm.name == "fedavg" and e.traffic.phases[0].down]
     resting = any(e.whole for e in entries)
 
@@ -370,7 +402,10 @@ def _round(entries: list[_Entry]) -> Table:
 
 
 def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
-    """Yield a row of the table of one round for each condition whose clients exchange something before round 1."""
+    """Yield the rows of the table of `_round` for traffic before round 1, of each condition that has any.
+
+    `others` is the number of further columns, which stay empty.
+    """
     for entry in entries:
         if sent := entry.traffic.beforehand.up:
             before = entry.traffic.beforehand
@@ -382,9 +417,10 @@ def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
 
 
 def _total(entries: list[_Entry], statistics: bool) -> Table:
-    """Return the table of all rounds: a row for each condition.
+    """Return the table of traffic in all rounds, with a row for each condition.
 
-    With statistics there are two more columns, computed from a round's MB after rounding, as FedTAN does.
+    With `statistics`, running statistics of the model count, and there are two more columns, which are computed from
+    the rounded MB of a round, as FedTAN does.
     """
     rows = []
     for entry in entries:
@@ -418,9 +454,9 @@ def _total(entries: list[_Entry], statistics: bool) -> Table:
 
 
 def _from_rounded(traffic: Forecast) -> Iterator[str]:
-    """Yield GB and the extra share in percent, computed from the MB of each round, rounded to four decimals.
+    """Yield the total GB and the extra share in percent, computed from the MB of each round rounded to four decimals.
 
-    What is exchanged before the first round is rounded in the same way, and is all extra.
+    What is exchanged before the first round is rounded in the same way, and counts as extra.
     """
 
     def mb(floats: int) -> Decimal:

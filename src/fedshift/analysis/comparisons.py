@@ -1,7 +1,7 @@
-"""Paired differences between conditions, comparisons.csv, and the statistics of several methods, sites or seeds.
+"""Paired differences between conditions (comparisons.csv), and statistics over several methods, sites or seeds.
 
 Conditions are compared at the sites where both are tested, by the rules of docs/verdicts.md. Trainings with the same
-seed are a pair, and so are predictions of the same patients.
+seed form a pair, and so do the predictions of two conditions for the same patient.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .estimates import Estimate
 from .numbers import Names, Numbers, row
 
 Arm = tuple[str, str]
-"""The ids of a condition, or family, and of an inference."""
+"""One side of a difference: the id of a condition, or of its family for a mean over partitions, and of an inference."""
 
 
 KEYS = ["condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"]
@@ -36,18 +36,26 @@ COLUMNS = [
     *("sign_flip_seeds", "smallest_seeds", "sites", "sign_flip_sites", "smallest_sites"),
 ]
 FEWEST_TRAININGS = 3
-"""With fewer trainings of a condition nothing is said of it as a method, and no p is given."""
+"""With fewer trainings of a condition, nothing is concluded about it as a method, and no p value is given."""
 _EXACT = 12
-"""Decimals that count: the rest is noise of floating-point numbers."""
+"""Decimals to which differences are rounded: the digits behind are floating-point noise, which has no sign."""
 MOST_FLIPS = 20
-"""More differences have too many patterns of signs."""
+"""The most differences for which all 2 ** n patterns of signs are tried."""
 SMALLEST = 1e-6
-"""The standard error of a site whose patients all score alike."""
+"""The smallest standard error of a site, which a site gets whose patients all score alike."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A condition under an inference, or the conditions of a family whose mean over partitions is compared."""
+    """One side of a comparison: a condition (algorithm x batch norm policy x settings) under an inference.
+
+    Attributes
+    ----------
+    id : the id of the condition, or of its family (conditions that differ in the partition alone) for a mean over
+        partitions
+    inference : the id of the inference
+    members : the condition, or all conditions of the family
+    """
 
     id: str
     inference: str
@@ -55,40 +63,41 @@ class Entry:
 
     @property
     def condition(self) -> Condition:
-        """The first of the conditions."""
+        """The first condition of the entry."""
         return self.members[0]
 
     @property
     def arm(self) -> Arm:
-        """The ids of the condition, or family, and of the inference."""
+        """The id of the condition, or of its family, with the id of the inference."""
         return self.id, self.inference
 
     def sites(self, role: str) -> Iterator[tuple[Condition, str]]:
-        """Yield the tested sites of a role, each with the condition that is tested there."""
+        """Yield the tested sites of a role (internal or external), each with the condition that is tested there."""
         for member in self.members:
             yield from ((member, site) for r, site in member.sites() if r == role)
 
     def tested(self, role: str) -> frozenset[tuple[str, str]]:
-        """Return the data and the site of all test samples. Entries that agree in it are compared."""
+        """Return data and site of all test samples of a role. Two entries are compared if these sets are equal."""
         return frozenset((member.run.data.source, site) for member, site in self.sites(role))
 
     @property
     def control(self) -> bool:
-        """True for pooled data and for clients that train alone: these are bounds, not federated methods."""
+        """True for training on pooled data or without collaboration, which are bounds and not federated methods."""
         return type(self.condition.run.algorithm.collaboration) is not Collaboration
 
 
 def role(all_: Iterable[Condition]) -> str:
-    """Return the role of the sites at which conditions are compared: external, unless the study has none."""
+    """Return the role of the sites at which conditions are compared: `external`, or `internal` if none is external."""
     if any(one.partition.external for one in all_):
         return "external"
     return "internal"
 
 
 def entry(names: Names, condition_id: str, inference: str = "") -> Entry:
-    """Return the entry of a condition or, where numbers are means over partitions, of its family.
+    """Return a condition under an inference as one side of a comparison.
 
-    By default, its inference is the one whose levels are reported.
+    If the study averages over partitions, the entry is the condition's whole family (conditions that differ in the
+    partition alone). By default, the inference is the one whose scores the study reports.
     """
     one = names.conditions[condition_id]
     all_ = list(names.conditions.values())
@@ -99,12 +108,15 @@ def entry(names: Names, condition_id: str, inference: str = "") -> Entry:
 
 
 def entries(names: Names) -> list[Entry]:
-    """Return what is compared: each condition, or family of conditions, under the inference that is reported."""
+    """Return all sides of comparisons: each condition, or family of conditions, under the reported inference."""
     return list(dict.fromkeys(entry(names, id_) for id_ in names.conditions))
 
 
 def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
-    """Return the entries that are tested at the same sites, group by group; none that are not tested in the role."""
+    """Return the entries in groups that are tested at the same sites of a role.
+
+    Entries without test samples at sites of this role are left out.
+    """
     alike: dict[frozenset[tuple[str, str]], list[Entry]] = defaultdict(list)
     for one in compared:
         alike[one.tested(role)].append(one)
@@ -112,7 +124,11 @@ def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
 
 
 def rows(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> list[dict[str, Any]]:
-    """Return the numbers of comparisons.csv (see `table`): those of the quantity `difference`."""
+    """Return the paired differences of a study as rows of numbers.parquet (quantity `difference`; see `table`).
+
+    `declared` are the pairs that the study names as its primary comparison. p values are adjusted by Holm's method, in
+    two families: tested pairs, and exploratory ones.
+    """
     maker = _Maker(study)
     found = [row for pair in maker.pairs(declared) for row in maker.rows(*pair)]
     for tested in (True, False):
@@ -124,12 +140,13 @@ def rows(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> list
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return comparisons.csv: the paired differences of the headline metric, with the columns COLUMNS.
+    """Return comparisons.csv from the numbers of a study: paired differences of the headline metric.
 
-    Every two entries that are tested at the same sites have a row for the mean over these (site ALL), the first minus
-    the second. Rows of single sites are there for the entry with the best mean and for declared pairs. `p_holm` is
-    adjusted for a family: the `declared` pairs or, without any, all pairs. Where some are declared, all others are
-    exploratory, and a family of their own. Rows of single sites have no p.
+    A row is the first side minus the second. Any two entries that are tested at the same sites have a row for the mean
+    over these sites (site ALL). Rows of single sites exist for the entry with the best mean and for declared pairs, and
+    have no p value. `p_holm` is adjusted for a family of tests: the declared pairs (`tested`) or, if the study declares
+    none, all pairs. If some are declared, all other pairs are exploratory and form a family of their own. The columns
+    are COLUMNS.
     """
     found = numbers.view("difference").astype({"tested": bool})
     titles, inferences = _titles(names), {key: words["inference"] for key, words in names.inferences.items()}
@@ -142,7 +159,7 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
 
 
 def _titles(names: Names) -> dict[str, str]:
-    """Return the title of each condition and family, with the partition of one that is not averaged with others."""
+    """Return the title of each condition and family by id, with the partition if it is not averaged with others."""
     all_ = list(names.conditions.values())
     made = {one.id: entry(names, one.id) for one in all_}
     return {
@@ -153,7 +170,7 @@ def _titles(names: Names) -> dict[str, str]:
 
 
 class _Maker:
-    """The rows of comparisons.csv."""
+    """The pairs that a study compares and the rows of comparisons.csv for them."""
 
     def __init__(self, study: Estimates) -> None:
         self.study = study
@@ -166,7 +183,10 @@ class _Maker:
         self.best = [best_of(members, means, self.metric.higher_is_better) for members in self.groups]
 
     def pairs(self, declared: Sequence[tuple[Entry, Entry]]) -> list[tuple[Entry, Entry, bool]]:
-        """Return the pairs that are compared, and whether each belongs to the family."""
+        """Return the pairs to compare, each with True for a tested pair or False for an exploratory one.
+
+        `declared` are the pairs that the study names as primary. These are the tested ones or, without any, all pairs.
+        """
         family = [pair for pair in declared if all(map(self._scored, pair))]
         others = [pair for members in self.groups for pair in itertools.combinations(members, 2)]
         done = {frozenset(pair) for pair in family}
@@ -174,7 +194,10 @@ class _Maker:
         return [*((*pair, True) for pair in family), *exploratory]
 
     def rows(self, first: Entry, second: Entry, tested: bool) -> Iterator[dict[str, Any]]:
-        """Yield the row of the mean over sites, and those of single sites."""
+        """Yield the row of the mean difference over sites, then the rows of single sites if this pair has them.
+
+        `tested` says whether the pair belongs to the tested family.
+        """
         places = self._places(first, second)
         at_sites = [self._at(*place) for place in places]
         difference = estimates.minus(self._level(first), self._level(second))
@@ -190,14 +213,18 @@ class _Maker:
                 yield self._row(estimate, *place) | {"tested": False, "p": math.nan}
 
     def _scored(self, entry: Entry) -> bool:
+        """Return whether the mean score of an entry is known."""
         return not math.isnan(self._level(entry).mean)
 
     def _level(self, entry: Entry) -> Estimate:
-        """Return the mean over sites; without any training where there is none."""
+        """Return the mean score of an entry over the sites that are compared; an empty estimate if it has no score."""
         return self.study.level(entry.id, self.role, entry.inference, self.metric.name) or estimates.NOTHING
 
     def _places(self, first: Entry, second: Entry) -> list[tuple[Arm, Arm, str]]:
-        """Return the sites at which both are tested and the metric is defined, each with what is tested there."""
+        """Return the sites at which both entries are tested and the metric is defined, each with both arms there.
+
+        An arm is the id of a condition and of an inference.
+        """
         others = {site: (member.id, second.inference) for member, site in second.sites(self.role)}
         return [
             ((member.id, first.inference), others[site], site)
@@ -206,12 +233,12 @@ class _Maker:
         ]
 
     def _at(self, first: Arm, second: Arm, site: str) -> Estimate:
-        """Return the difference at one site; without any training where either has no score there."""
+        """Return the difference of two arms at one site; an empty estimate if one of them has no score there."""
         left, right = (self.study.level(id_, self.role, key, self.metric.name, site) for id_, key in (first, second))
         return estimates.NOTHING if left is None or right is None else estimates.minus(left, right)
 
     def _row(self, exact: Estimate, first: Arm, second: Arm, site: str) -> dict[str, Any]:
-        """Return the row of a difference at one site, or of the mean over sites."""
+        """Return the row of a difference, `exact`, at one site or, with the site ALL, of the mean over sites."""
         difference = exact.rounded(_EXACT)
         values = difference.values
         trainings = estimates.NO_INTERVAL
@@ -229,9 +256,10 @@ class _Maker:
 
 
 def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> Entry | None:
-    """Return the federated entry with the best mean over sites, of several the first; a control if there is no other.
+    """Return the federated entry of a group with the best mean, the first of equal ones.
 
-    None where no mean is known.
+    If no federated entry has a mean, return the best control; if nothing has a mean, None. `means` maps the id of an
+    entry to its mean over sites, and `higher` says whether more is better.
     """
     scored = [one for one in group if not math.isnan(means.get(one.id, math.nan))]
     candidates = [one for one in scored if not one.control] or scored
@@ -239,24 +267,25 @@ def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> En
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Return p values (k,) adjusted for the family of k tests (Holm, Scand J Stat 1979;6:65), in their order."""
+    """Return p values (k,) of k tests, adjusted by Holm's step-down method (Scand J Stat 1979;6:65), in their order."""
     order = np.argsort(p)
     adjusted = np.minimum(1, np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1)))
     return np.asarray(adjusted[np.argsort(order)])
 
 
 class SignFlip(NamedTuple):
-    """A two-sided p, and the smallest p that so many differences can reach."""
+    """Result of an exact sign-flip test: a two-sided p value, and the smallest that this many differences can reach."""
 
     p: float
     smallest: float
 
 
 def sign_flip(differences: np.ndarray) -> SignFlip:
-    """Return the exact test that differences (n,) are as likely below zero as above; NaN for none, or more than 20.
+    """Return the exact sign-flip test that differences (n,) are symmetric about zero; NaN for none, or more than 20.
 
-    The p is the share of all 2 ** n patterns of signs whose mean is as far from zero as that of the data (Fisher, The
-    Design of Experiments, 1935). The smallest p is 2 / 2 ** n: five differences never reach 0.05.
+    The p value is the share of all 2 ** n patterns of signs whose mean is at least as far from zero as the observed
+    mean (Fisher, The Design of Experiments, 1935). The smallest possible p is 2 / 2 ** n: five differences never reach
+    0.05.
     """
     n = len(differences)
     if not 0 < n <= MOST_FLIPS:
@@ -269,7 +298,7 @@ def sign_flip(differences: np.ndarray) -> SignFlip:
 
 
 class Ranked(NamedTuple):
-    """The mean ranks of methods (methods,), 1 the best, with the F test that all ranks are alike, and its p."""
+    """Mean ranks of methods (methods,), where 1 is the best, with F and p value of the test of equal ranks."""
 
     ranks: np.ndarray
     f: float
@@ -277,10 +306,10 @@ class Ranked(NamedTuple):
 
 
 def friedman(values: np.ndarray) -> Ranked:
-    """Return Iman and Davenport's form of Friedman's test for values (sites, methods), of which higher is better.
+    """Return Iman and Davenport's form of Friedman's test, for scores (sites, methods) of which higher is better.
 
-    Sites must be independent of each other (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2). The F is infinite where
-    all sites rank the methods alike.
+    Sites must be independent of each other (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2). F is infinite if all
+    sites rank the methods in the same way.
     """
     from scipy.stats import friedmanchisquare, rankdata  # takes a second to import
 
@@ -294,7 +323,10 @@ def friedman(values: np.ndarray) -> Ranked:
 
 
 def critical_difference(methods: int, sites: int) -> float:
-    """Return by how much mean ranks of two methods must differ: Nemenyi's test (Demsar 2006, section 3.2.2)."""
+    """Return the critical difference of Nemenyi's test at 5%: mean ranks that differ less are not distinguishable.
+
+    `methods` and `sites` are numbers of methods and of sites (Demsar, J Mach Learn Res 2006;7:1, section 3.2.2).
+    """
     from scipy.stats import studentized_range
 
     q = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
@@ -302,7 +334,7 @@ def critical_difference(methods: int, sites: int) -> float:
 
 
 class Pooled(NamedTuple):
-    """The mean over some `sites` in a random-effects model, its standard error, and the variance between sites."""
+    """A random-effects mean over `sites` sites, its standard error `se`, and the variance `tau2` between sites."""
 
     mean: float
     se: float
@@ -313,8 +345,8 @@ class Pooled(NamedTuple):
 def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
     """Return the random-effects mean of estimates (sites,) with standard errors (sites,), of two sites or more.
 
-    The variance between sites is that of DerSimonian and Laird (Control Clin Trials 1986;7:177):
-    max(0, (Q - (k - 1)) / C), where Q = sum w (x - fixed mean)^2, C = sum w - sum w^2 / sum w and w = 1 / se^2.
+    The variance between sites is DerSimonian and Laird's (Control Clin Trials 1986;7:177): max(0, (Q - (k - 1)) / C)
+    for k sites, where Q = sum w (x - fixed mean)^2, C = sum w - sum w^2 / sum w and w = 1 / se^2.
     """
     weight = 1 / np.asarray(se) ** 2
     k = len(estimates)
@@ -327,9 +359,10 @@ def pool(estimates: np.ndarray, se: np.ndarray) -> Pooled:
 
 
 def prediction_interval(pooled: Pooled) -> tuple[float, float]:
-    """Return the 95% interval in which the true value of a new, similar site lies; NaN below three sites.
+    """Return the 95% prediction interval for the true value at a new, similar site; NaN with fewer than three sites.
 
-    It is mean ± t(k - 2) sqrt(tau2 + se^2) (Higgins, Thompson and Spiegelhalter, J R Stat Soc A 2009;172:137).
+    It is mean ± t(k - 2) sqrt(tau2 + se^2) for k sites (Higgins, Thompson and Spiegelhalter, J R Stat Soc A
+    2009;172:137).
     """
     if pooled.sites < 3:
         return float("nan"), float("nan")
@@ -338,15 +371,16 @@ def prediction_interval(pooled: Pooled) -> tuple[float, float]:
 
 
 def below_the_worst(sites: int) -> float:
-    """Return the probability that a new site is worse than the worst of so many, all drawn alike: 1 / (k + 1)."""
+    """Return the probability that a new site is worse than the worst of k others, all drawn alike: 1 / (k + 1)."""
     return 1 / (sites + 1)
 
 
 def predicted(estimates: np.ndarray, se: np.ndarray, logit: bool) -> tuple[float, float]:
-    """Return the prediction interval for a new site from estimates (sites,) and their standard errors (sites,).
+    """Return the 95% prediction interval for a new site from estimates (sites,) and their standard errors (sites,).
 
-    With `logit`, estimates are proportions and the interval is made on the logit scale, so that it stays between 0 and
-    1. It is NaN below three sites, where a standard error is unknown, and where a proportion is 0 or 1.
+    With `logit`, the estimates are proportions and the interval is made on the logit scale, so that it stays between 0
+    and 1. It is NaN with fewer than three sites, if a standard error is unknown and, with `logit`, if a proportion is 0
+    or 1.
     """
     estimates, se = np.asarray(estimates, dtype=float), np.asarray(se, dtype=float)
     at_an_end = logit and not ((estimates > 0) & (estimates < 1)).all()

@@ -1,9 +1,10 @@
-"""The conditions of a study, runs that differ in their seed only, and its cells: conditions at a site, by selectors.
+"""The conditions of a study (algorithm x batch norm policy x add-on x settings), and how selectors name them.
 
     { algorithm: fedavg, bn: local, training.local_epochs: 4, inference: { name: tsmobn, momentum: 0.5 } }
 
-Published values, trends and hypotheses name what they are about by selectors. Imports neither torch nor pandas: the
-workflow reads them before anything runs.
+All runs of a condition differ in the seed and, with cross-validation, in the fold only. A cell is a condition under an
+inference at a site. Published values, trends and hypotheses name cells by selectors, such as the one above. The module
+imports neither torch nor pandas, since the workflow reads selectors before anything runs.
 """
 
 from __future__ import annotations
@@ -30,32 +31,35 @@ CONDITION = ["algorithm", "bn", "addon", "held_out"]
 ALL = "*"
 """In the column held_out: the mean over all partitions. In the column site: the mean over all sites of a role."""
 ABSENT = object()
-"""The value of a setting that a condition does not have."""
+"""Stands for the value of a setting that a condition does not have."""
 _NONE = "null"
 TRANSFORMS = ("data.prepare", "transforms")
-"""Settings that are lists of transforms."""
+"""Dotted paths of the settings whose values are lists of transforms."""
 _PLACE = ("inference", "role", "site")
 UNION = "union"
-"""A site of selectors: the test images of all sites of a role together."""
+"""Value of `site` in a selector that means the test images of all sites of a role together."""
 MEAN = "mean"
-"""A client of an inference in selectors: each client's network predicts, and the mean of their scores counts."""
+"""Value of `client` of an inference in a selector: the mean of the scores of the networks of all clients."""
 
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """Runs of a study that differ in their seed only and, where patients are tested in folds, in the fold.
+    """A condition of a study (algorithm x batch norm policy x add-on x settings), with its runs.
+
+    The runs differ in their seed and, with cross-validation, in the fold only.
 
     Attributes
     ----------
-    id : derived from the settings of the runs, so that equal conditions of two studies share it. It names files.
-    family : the id of the mean over partitions: conditions of one family differ in their partition
-    algorithm, bn, addon, held_out : the words of scores.csv. No two conditions of a study agree in all four.
+    id : an id that is derived from the settings, so that equal conditions of two studies share it; part of file names
+    family : the id of the mean over partitions; conditions of one family differ in their partition alone
+    algorithm, bn, addon, held_out : the columns of scores.csv that describe the condition. No two conditions of a study
+        agree in all four.
     runs : the runs by their ids, one for each seed and fold
     inferences : ids of the inferences that the study asks of the runs, in the order of the study
-    level_inference : the id of the inference whose levels are reported: the baseline if it is asked for, else the
-        first. One that uses labels of the site is reported only where there is no other.
-    compared_inference : the id of the inference that is compared with the baseline: the first that adapts to a site,
-        and needs no labels
+    level_inference : the id of the inference whose scores are reported: the baseline (training statistics) if the study
+        has it, else the first. One that uses labels of the site is taken only if there is no other.
+    compared_inference : the id of the inference that is compared with the baseline: the first that adapts to a site
+        without labels; None without one
     """
 
     id: str
@@ -71,12 +75,12 @@ class Condition:
 
     @property
     def run(self) -> Run:
-        """The first of the runs. The others differ from it in their seed and fold only."""
+        """The first run of the condition."""
         return next(iter(self.runs.values()))
 
     @property
     def partition(self) -> Partition:
-        """The partition that all runs are trained on."""
+        """The partition of the first run, into sites, roles and splits. Runs of other folds test other patients."""
         return self.run.partition
 
     @property
@@ -86,38 +90,38 @@ class Condition:
 
     @property
     def folded(self) -> bool:
-        """True where the runs test the patients of internal sites in several folds."""
+        """True if the patients of internal sites are tested by cross-validation, in several folds."""
         return len({run.partition.split.fold for run in self.runs.values()}) > 1
 
     @property
     def words(self) -> dict[str, str]:
-        """The columns CONDITION."""
+        """The values of the columns CONDITION of scores.csv, by column."""
         return {name: getattr(self, name) for name in CONDITION}
 
     @property
     def title(self) -> str:
-        """The name for people, without the partition: `FedAvg, aggregated BN`."""
+        """The title for people, without the partition: `FedAvg, aggregated BN`."""
         run = self.run
         name = self.algorithm.replace(run.algorithm.name, run.algorithm.display_name, 1)
         addon = f" + {self.addon.replace(run.addon.name, run.addon.display_name, 1)}" if run.addon else ""
         return f"{name}{addon}, {self.bn.replace('_', ' ')} BN"
 
     def full_title(self, several: bool) -> str:
-        """Return the title, with the partition where the study has several."""
+        """Return the title, followed by the partition if the study has `several`."""
         return f"{self.title}, held out {self.held_out}" if several else self.title
 
     @property
     def tests_inside(self) -> bool:
-        """True where internal sites keep test samples. If not, all of theirs train or validate."""
+        """True if internal sites have test samples, False if all of their samples train or validate."""
         return self.partition.split.test > 0
 
     def sites(self) -> Iterator[tuple[str, str]]:
-        """Yield role and site wherever there are test samples: internal sites first, in the order of the study."""
+        """Yield role and name of each site with test samples, internal sites first, in the order of the study."""
         yield from (("internal", site) for site in self.partition.internal if self.tests_inside)
         yield from (("external", site) for site in self.partition.external)
 
     def setting(self, path: str) -> Any:
-        """Return the value at a dotted path of the specification, or ABSENT."""
+        """Return the value at a dotted `path` of a run's specification, or ABSENT if the path does not exist."""
         value: Any = self.run.spec
         for part in path.split("."):
             if not isinstance(value, dict) or part not in value:
@@ -127,7 +131,7 @@ class Condition:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Every setting but the seed by its dotted path, values as JSON."""
+        """The settings of the runs without the seed: JSON values by dotted path."""
         return _settings(self.run)
 
 
@@ -154,19 +158,23 @@ def conditions(plan: Plan) -> dict[str, Condition]:
 
 
 def plain(plan: Plan) -> str | None:
-    """Return the id of the baseline inference: training statistics, and no labels of the site. None without one."""
+    """Return the id of the baseline inference, which uses training statistics and no labels of the site.
+
+    Return None if the study does not have it.
+    """
     return next((k for k, i in plan.inferences.items() if i.name == BASELINE and not i.uses_labels), None)
 
 
 def several(conditions: Iterable[Condition]) -> bool:
-    """Return whether the conditions are trained on several partitions."""
+    """Return whether the conditions are trained on more than one partition."""
     return len({condition.held_out for condition in conditions}) > 1
 
 
 def averaged(conditions: Iterable[Condition]) -> bool:
-    """Return whether a mean over partitions says something: where each of them leaves out other sites.
+    """Return whether the study reports means over partitions.
 
-    Partitions of the same clients, or that leave out nothing (more clients or fewer), are compared, not averaged.
+    It does if each of several partitions holds out other sites, as with leave-one-site-out. Partitions with the same
+    clients, or without external sites, are compared instead.
     """
     all_ = list(conditions)
     clients = {one.held_out: frozenset(one.partition.internal) for one in all_}
@@ -175,9 +183,9 @@ def averaged(conditions: Iterable[Condition]) -> bool:
 
 
 def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
-    """Return the columns CONDITION of each condition, given one of its runs.
+    """Return the columns CONDITION of each condition by its id. `runs` maps the id of a condition to one of its runs.
 
-    Where conditions would be called the same, the settings that tell them apart are added to the algorithm.
+    If conditions would be described alike, the settings in which they differ are added to the column `algorithm`.
     """
     words: dict[str, tuple[str, str, str, str]] = {
         id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.without_fold().title)
@@ -198,7 +206,7 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
 
 
 def _word(key: str, value: str) -> str:
-    """Return a setting in words: `lr=0.1`, or the names of transforms."""
+    """Return a setting as text for people: `lr=0.1`, or the names of transforms. `key` is its path, `value` is JSON."""
     if key in TRANSFORMS:
         labels = [registry.build("transform", spec).label for spec in json.loads(value)]
         return f"{key.removeprefix('data.')}={'+'.join(labels) or 'none'}"
@@ -206,14 +214,16 @@ def _word(key: str, value: str) -> str:
 
 
 def _settings(run: Run) -> dict[str, str]:
+    """Return the settings of a run without the seed: JSON values by dotted path."""
     return {key: json.dumps(value) for key, value in run.settings.items() if key != "seed"}
 
 
 def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
-    """Return the names of the settings by which runs differ, sorted; runs that differ still differ in a returned one.
+    """Return the names of the settings by which runs differ, sorted; they suffice to tell different runs apart.
 
-    A list or a number is left out if its value follows from another returned setting. Of settings that determine each
-    other, one is returned: one that every run has, the first by name.
+    `runs` holds the settings of each run as JSON by dotted path. A setting is left out if its values are numbers or
+    lists and follow from another returned setting. Of settings that determine each other, one stays: preferably one
+    that every run has, then the first by name.
     """
     columns = {key: [run.get(key, _NONE) for run in runs] for run in runs for key in run}
     names = [key for key, values in columns.items() if len(set(values)) > 1]
@@ -232,15 +242,19 @@ def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
 
 
 def _has_lists(values: list[str]) -> bool:
+    """Return whether any of some JSON values is a list."""
     return any(value.startswith("[") for value in values)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A condition under an inference at a site. The inference is empty for quantities recorded while training.
+    """A condition under an inference at a site: the place of one score.
 
-    With several `networks`, ids of inferences, the cell is the mean of the scores under each of them. The site UNION
-    stands for all test images of the role.
+    Attributes
+    ----------
+    inference : the id of the inference; empty for quantities that are recorded during training
+    site : the site; UNION for all test images of the role
+    networks : ids of several inferences if the cell stands for the mean of the scores under each of them, else empty
     """
 
     condition: Condition
@@ -250,18 +264,21 @@ class Cell:
     networks: tuple[str, ...] = ()
 
     def key(self, metric: str) -> tuple[str, ...]:
-        """Return the values of `values.LEVELS` for a metric of this cell."""
+        """Return the ids of this cell with a metric, in the order of the columns LEVELS."""
         return self.condition.id, self.role, self.site, self.inference, metric
 
     @property
     def ids(self) -> str:
-        """The ids of condition and inference in one word: `fedavg-local-0123456789/source`; several for a mean."""
+        """The ids of condition and inference as text, such as `fedavg-local-0123456789/source`.
+
+        A cell with several networks has such a text for each of them, with spaces between.
+        """
         inferences = self.networks or (self.inference,)
         return " ".join("/".join(filter(None, [self.condition.id, inference])) for inference in inferences)
 
 
 def differing(cells: Iterable[Cell]) -> list[str]:
-    """Return the settings in which cells differ, without the seed."""
+    """Return the names of the settings in which some cells differ, without the seed; also inference, role and site."""
     cells = list(cells)
     columns = [cell.condition.settings | {name: getattr(cell, name) for name in _PLACE} for cell in cells]
     names = dict.fromkeys(name for column in columns for name in column if name not in _PLACE)
@@ -269,23 +286,24 @@ def differing(cells: Iterable[Cell]) -> list[str]:
 
 
 class Finder:
-    """The conditions of a plan, looked up by selector."""
+    """A search for the conditions of a plan that a selector names."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.conditions = list(conditions(plan).values())
 
     def cells(self, selector: Mapping[str, Any], *, predicted: bool = True) -> list[Cell]:
-        """Return every condition, inference, role and site that fits a merged selector, in the order of the study.
+        """Return all cells (condition, inference, role, site) that match a selector, in the order of the study.
 
-        Where no inference is named it is `source`, if the study asks for that. With `predicted` False: the internal
-        sites, without an inference, for quantities that are recorded while training. Raises UserError for a setting
-        that no run has.
+        `selector` maps settings to wanted values. If it names no inference, the baseline `source` is meant, if the
+        study has it. With `predicted` False, return internal sites without an inference, for quantities that are
+        recorded during training. Raises UserError for a setting that no run has.
         """
         return list(self._cells(digest.canonical(selector), predicted))
 
     @functools.cache  # noqa: B019 - lives as long as the finder
     def _cells(self, canonical: str, predicted: bool) -> tuple[Cell, ...]:
+        """Return the cells of `cells`, for a selector as canonical JSON, so that they can be cached."""
         wanted = resolved(json.loads(canonical))
         for path in (key for key in wanted if "." in key):
             if all(condition.setting(path) is ABSENT for condition in self.conditions):
@@ -301,9 +319,10 @@ class Finder:
         )
 
     def _networks(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[tuple[str, ...]]:
-        """Return the ids of a condition's inferences that a selector means, each alone; or all those of a mean at once.
+        """Return tuples of ids of a condition's inferences, one tuple for each cell that a selector (`wanted`) means.
 
-        A mean needs the network of every client: none is returned where one is not predicted.
+        A tuple has several ids if the selector asks for the mean over the networks of all clients. Return an empty list
+        if the network of one of these clients is not predicted.
         """
         named = wanted.get("inference", {})
         if not predicted or named.get("client") != MEAN:
@@ -314,9 +333,10 @@ class Finder:
         return [] if len(networks) < len(condition.partition.internal) else [tuple(networks)]
 
     def _inferences(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[str]:
-        """Return the ids of a condition's inferences that a selector means, the plain source where it names none.
+        """Return the ids of a condition's inferences that a selector (`wanted`) means.
 
-        Quantities that are not `predicted` have no inference: its id is empty.
+        If the selector names none, that is the baseline, or every inference without a baseline. If not `predicted`,
+        return one empty id: a quantity that is recorded during training has no inference.
         """
         if not predicted:
             return [""]
@@ -331,7 +351,11 @@ class Finder:
 
 
 def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str, str]]:
-    """Return role and site where a condition is tested or, if not `predicted`, trained; for a `union` UNION by role."""
+    """Return role and name of the sites of a condition's cells.
+
+    These are the tested sites or, if not `predicted`, the internal sites. With `union`, the site is UNION for each
+    role.
+    """
     if union:
         return [(role, UNION) for role in dict.fromkeys(role for role, _ in condition.sites())]
     partition = condition.partition
@@ -340,7 +364,10 @@ def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str
 
 
 def _has(condition: Condition, key: str, value: Any) -> bool:
-    """Return whether a condition has a setting of a resolved selector; True of its sites and inferences."""
+    """Return whether a condition has the setting `key` with `value`; True for `site`, `role` and `inference`.
+
+    The last three are no settings of a condition, and are matched elsewhere.
+    """
     if key in ("algorithm", "addon", "model"):
         setting = condition.run.spec[key]
         if value is None or setting is None:
@@ -356,10 +383,10 @@ def _has(condition: Condition, key: str, value: Any) -> bool:
 
 
 def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
-    """Return the two sides of each comparison that the study declares as its primary one; none without one.
+    """Return the pairs of cells that the study declares as its primary comparison; [] if it declares none.
 
-    A side is a condition under an inference. Both have the same data and the same external sites. Raises UserError
-    where a side matches no condition; at mini scale there are then no pairs.
+    A cell stands for its condition and inference at all sites. Both cells of a pair have the same data and the same
+    external sites. Raises UserError if a side matches no condition; at mini scale, return [] instead.
     """
     primary = plan.study.primary
     mini = plan.scale == "mini"
@@ -388,6 +415,6 @@ def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
 
 
 def _alike(first: Cell, second: Cell) -> bool:
-    """Return whether two conditions test the same data at the same external sites."""
+    """Return whether the conditions of two cells have the same data and the same external sites."""
     tested = [(cell.condition.run.data.source, cell.condition.partition.external) for cell in (first, second)]
     return bool(tested[0] == tested[1])

@@ -1,9 +1,10 @@
-"""Conformal prediction: promised at internal sites, by their validation patients, and measured everywhere.
+"""Conformal prediction: sets or masks with a promised coverage at internal sites, and what they cover anywhere.
 
-Split conformal prediction (Vovk, Gammerman and Shafer 2005): the set of a new patient holds every class that is no
-stranger than a quantile of the validation patients. Conformal risk control (Angelopoulos and others, ICLR 2024): the
-mask of a structure holds every pixel that reaches the largest threshold at which little of it is missed. At a site that
-took no part patients are not like these, and nothing is promised. The numbers are those of conformal.csv.
+Split conformal prediction (Vovk, Gammerman and Shafer 2005): the prediction set of a new patient holds every class
+whose nonconformity score is at most a quantile of the scores of validation patients. Conformal risk control
+(Angelopoulos and others, ICLR 2024): the mask of a structure holds every pixel at or above the largest threshold at
+which, on average, at most the share alpha of the structure is missed. Patients of an external site are not exchangeable
+with the validation patients, so that nothing is promised there. The results are in conformal.csv.
 """
 
 from __future__ import annotations
@@ -31,29 +32,41 @@ from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
 
 MEASURES = ("coverage", "size", "decided", "several", "none")
-"""Means over patients: the share of sets with the right class, their size, and the shares with 1, more and no class."""
+"""Columns of conformal.csv that are means over patients.
+
+They are the share of sets with the right class, the number of classes in a set, and the shares of sets with one,
+several and no class.
+"""
 COLUMNS = [*IDS, *CONDITION, "role", "site", "class", *INFERENCE, "calibrated", "batches", "quantile", "patients"]
 COLUMNS += ["seeds", *MEASURES, *Bounds._fields, "verdict"]
 OF_MASKS = ["size_low", "size_high", "without"]
-"""Further columns of masks: the interval of the size, and the number of patients without the structure."""
+"""Further columns for masks: the interval of the size, and the number of patients without the structure."""
 HELD, BROKEN, OPEN = "held", "broken", "cannot tell"
+"""Verdicts on the promised coverage."""
 UNPREDICTED, SEVERAL, TOO_FEW = "not predicted", "several classes", "no promise possible"
-"""Why there is no number: no prediction of a validation image, a patient with images of two classes, too few units."""
+"""Reasons why a row has no coverage.
+
+They are: validation images were not predicted, a patient has images of several classes, too few patients calibrate.
+"""
 Place = tuple[str, str, str]
-"""Role, site, and the structure or `*`."""
+"""Role, site, and the name of a structure, or `*` for all classes together."""
 TOLERANCE = 1e-12
-"""Two ways to add the same probabilities may differ by less."""
+"""Tolerance of comparisons, for the rounding errors of sums of probabilities."""
 
 
 def lac(p: np.ndarray) -> np.ndarray:
-    """Return how strange each class is, (n, classes), as 1 - p: Sadinle, Lei and Wasserman, JASA 2019;114:223."""
+    """Return the nonconformity score 1 - p of each class, (n, classes), from probabilities of the same shape.
+
+    The score is that of Sadinle, Lei and Wasserman, J Am Stat Assoc 2019;114:223.
+    """
     return 1 - p
 
 
 def aps(p: np.ndarray) -> np.ndarray:
-    """Return how strange each class is, (n, classes): the sum of its p and of all larger ones; of equal ones the first.
+    """Return the adaptive nonconformity score of each class, (n, classes), from probabilities of the same shape.
 
-    That is the score of Romano, Sesia and Candès (NeurIPS 2020) without its random part (u = 1).
+    It is the sum of the probability of a class and of all more probable ones (of equal ones, the first counts as more
+    probable). That is the score of Romano, Sesia and Candès (NeurIPS 2020) without its random part (u = 1).
     """
     order = np.argsort(-p, axis=1, kind="stable")
     scores = np.empty_like(p)
@@ -62,17 +75,22 @@ def aps(p: np.ndarray) -> np.ndarray:
 
 
 SCORES = {"lac": lac, "aps": aps}
+"""Nonconformity scores by the name that a study gives in `conformal.score`."""
 
 
 def rank(n: int, alpha: float) -> int:
-    """Return which of n scores, counted from the smallest as 1, is the quantile: the ceiling of (n + 1) (1 - alpha)."""
+    """Return the rank of the score that is the conformal quantile of n sorted scores, 1 for the smallest.
+
+    It is the ceiling of (n + 1) (1 - alpha).
+    """
     return math.ceil((n + 1) * (1 - alpha) - 1e-9)  # 19 + 1 times 0.9 must not be a little more than 18
 
 
 def quantile(scores: np.ndarray, alpha: float) -> float:
-    """Return the score up to which a class belongs to a set, from the scores (n,) of calibration.
+    """Return the conformal quantile of the nonconformity scores (n,) of validation patients.
 
-    It is infinite where n is below 1 / alpha - 1: then only the set of all classes keeps the promise.
+    A prediction set holds the classes with at most this score. It is infinite if n is below 1 / alpha - 1: then only
+    the set of all classes keeps the promise.
     """
     k = rank(len(scores), alpha)
     if k > len(scores):
@@ -81,25 +99,26 @@ def quantile(scores: np.ndarray, alpha: float) -> float:
 
 
 def controlled(losses: np.ndarray, thresholds: np.ndarray, alpha: float) -> float:
-    """Return the largest threshold at which a new patient loses alpha or less in the mean over calibrations.
+    """Return the largest threshold at which a new patient loses `alpha` or less on average (conformal risk control).
 
-    `losses` (n, thresholds) of the units of calibration, from 0 to 1, do not fall with `thresholds`, which rise. By the
-    theorem of Angelopoulos and others (ICLR 2024), (n mean + 1) / (n + 1) is alpha or less. Where no threshold is that
-    low, it is minus infinity, whose mask is the whole image.
+    `losses` (n, thresholds), from 0 to 1, are the missed shares of a structure of n validation patients at `thresholds`
+    (ascending); they never fall as the threshold rises. The condition is (n mean + 1) / (n + 1) <= alpha (Angelopoulos
+    and others, ICLR 2024). Return minus infinity, whose mask is the whole image, if no threshold is low enough.
     """
     kept = losses.sum(0) + 1 <= alpha * (len(losses) + 1) + TOLERANCE
     return float(thresholds[kept].max(initial=-math.inf))
 
 
 def least(alpha: float) -> int:
-    """Return the fewest units of calibration with which alpha promises anything: 1 / alpha - 1, rounded up."""
+    """Return the fewest validation patients with which a promise is possible: 1 / alpha - 1, rounded up."""
     return math.ceil(1 / alpha - 1 - 1e-9)
 
 
 def likely(n: int, alpha: float) -> tuple[float, float]:
-    """Return the coverage that 5 % of calibrations with n units stay below, and that which 95 % stay below.
+    """Return the 5% and the 95% quantile of the coverage over random choices of n validation patients.
 
-    Given one calibration, coverage is Beta(k, n + 1 - k), with k of `rank`; needs k of n or less.
+    Given the validation patients, the coverage of new patients is distributed as Beta(k, n + 1 - k), where k is
+    `rank(n, alpha)`, which must be n or less.
     """
     k = rank(n, alpha)
     low, high = betaincinv(k, n + 1 - k, [0.05, 0.95])
@@ -107,29 +126,37 @@ def likely(n: int, alpha: float) -> tuple[float, float]:
 
 
 class Units(NamedTuple):
-    """What sets are made for: classes (n,), probabilities (n, classes) and numbers of patients (n,)."""
+    """What prediction sets are made for at a site: patients, or one image of each.
+
+    Attributes
+    ----------
+    label : true classes (n,); -1 for a patient with images of several classes
+    p : predicted probabilities (n, classes)
+    patient : numbers of the patients (n,)
+    """
 
     label: np.ndarray
     p: np.ndarray
     patient: np.ndarray
 
     def score(self, name: str) -> np.ndarray:
-        """Return how strange the own class of each is, (n,)."""
+        """Return the nonconformity score (n,) of each true class. `name` is a key of SCORES."""
         return SCORES[name](self.p)[np.arange(len(self.label)), self.label]
 
     def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
-        """Return how many units calibrate, and the score up to which a class belongs to a set of these units.
+        """Return the number of units that calibrate, and the largest nonconformity score of a class in a set.
 
-        It is NaN where a patient has images of several classes.
+        `home` holds the validation units of internal sites. The score is NaN if a patient has images of several
+        classes.
         """
         scores = np.concatenate([[], *(one.score(declared.score) for one in home)])
         mixed = any((one.label < 0).any() for one in (self, *home))
         return len(scores), math.nan if mixed else quantile(scores, declared.alpha)
 
     def measured(self, threshold: float, declared: Conformal) -> Sets:
-        """Return coverage and size of the prediction set of each unit, and whether it holds one class, several or none.
+        """Return the prediction sets of these units: whether each holds the right class, and its number of classes.
 
-        A class belongs to a set if its score is at most `threshold`; `declared` names the score.
+        A class belongs to a set if its nonconformity score, named by `declared`, is at most `threshold`.
         """
         made = sets(declared.score, self.p, threshold)
         size = made.sum(1)
@@ -139,10 +166,16 @@ class Units(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The pixels of a structure that the mask of each THRESHOLD holds, and all that it holds, (n, thresholds).
+    """Pixels of one structure in the masks of patients, at each threshold on its probability (THRESHOLDS).
 
-    Pixels are added up over the images of a patient. Of a patient without the structure nothing can be missed: these
-    are left out, since they would dilute what others miss. `patient` (n,) are the numbers of the others.
+    Pixels are summed over the images of a patient. Patients without the structure are left out: nothing of it can be
+    missed, and they would dilute what is missed in others.
+
+    Attributes
+    ----------
+    held : pixels of the structure inside the mask (n, thresholds)
+    region : all pixels of the mask (n, thresholds)
+    patient : numbers of the patients (n,)
     """
 
     held: np.ndarray
@@ -151,7 +184,11 @@ class Structure(NamedTuple):
 
     @classmethod
     def of_images(cls, counts: np.ndarray, patient: np.ndarray) -> Structure:
-        """Return the patients from histograms of images (n, 2, thresholds), with the number of each image's patient."""
+        """Return the structure in the masks of patients, from histograms of the probabilities of images.
+
+        `counts` (n, 2, thresholds) has pixels inside and outside of the structure by probability, and `patient` (n,)
+        the number of each image's patient.
+        """
         numbers, images = np.unique(patient, return_inverse=True)
         sums = np.zeros((len(numbers), *counts.shape[1:]))
         np.add.at(sums, images, counts)
@@ -160,12 +197,18 @@ class Structure(NamedTuple):
         return cls(held[there], (held + others)[there], numbers[there])
 
     def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
-        """Return how many patients calibrate, and the threshold of a mask."""
+        """Return the number of patients that calibrate, and the threshold on the probability that they give.
+
+        `home` holds the validation patients of internal sites.
+        """
         losses = np.concatenate([np.empty((0, len(THRESHOLDS))), *(1 - one.held / one.held[:, :1] for one in home)])
         return len(losses), controlled(losses, THRESHOLDS, declared.alpha)
 
     def measured(self, threshold: float, declared: Conformal) -> Sets:
-        """Return the share of the structure that each mask holds as coverage, and its size over the true one."""
+        """Return the masks at `threshold`: the share of the structure that each holds, and its relative size.
+
+        The relative size is the size of the mask over the size of the structure.
+        """
         at = np.searchsorted(THRESHOLDS, threshold)
         of_masks = np.full((len(self.patient), len(MEASURES)), math.nan)
         of_masks[:, :2] = np.stack([self.held[:, at], self.region[:, at]], 1) / self.held[:, :1]
@@ -173,7 +216,7 @@ class Structure(NamedTuple):
 
 
 def mean_of_images(images: Units, *_: str) -> Units:
-    """Return the patients with the mean probabilities of their images, and the class -1 where images have several."""
+    """Return one unit for each patient: the mean probabilities of the images, and their class (-1 for several)."""
     patient, first, number = np.unique(images.patient, return_index=True, return_inverse=True)
     label = images.label[first]
     mixed = np.bincount(number, images.label != label[number]) > 0
@@ -182,36 +225,50 @@ def mean_of_images(images: Units, *_: str) -> Units:
 
 
 def one_image(images: Units, *key: str) -> Units:
-    """Return one image of each patient, drawn from the stream of a key."""
+    """Return one unit for each patient: a random image, from the random stream that `key` names (role and site)."""
     order = stream("conformal", *key).permutation(len(images.label))
     rows = order[np.unique(images.patient[order], return_index=True)[1]]
     return Units(*(values[rows] for values in images))
 
 
 NOTHING = Structure(*(np.empty((0, len(THRESHOLDS))),) * 2, np.empty(0, dtype=int))
+"""Masks of no patients, for runs without predictions of validation images."""
 UNITS: dict[str, Callable[..., Units]] = {"patient": mean_of_images, "one": one_image}
-"""What sets are made for, by the setting `unit`, from all images of a site, its role and its name."""
+"""Functions that make the units of prediction sets from all images of a site, by the setting `conformal.unit`."""
 
 
 class Sets(NamedTuple):
-    """MEASURES of the sets, or masks, of some patients (n, 5), their classes (n,) and numbers of the patients (n,)."""
+    """Prediction sets, or masks, of some patients.
+
+    Attributes
+    ----------
+    measures : MEASURES of each set (n, 5)
+    label : true classes (n,)
+    patient : numbers of the patients (n,)
+    """
 
     measures: np.ndarray
     label: np.ndarray
     patient: np.ndarray
 
     def of(self, label: int) -> Sets:
-        """Return the patients of one class."""
+        """Return the sets of patients with the true class `label`."""
         return Sets(*(values[self.label == label] for values in self))
 
 
 def sets(score: str, p: np.ndarray, threshold: float) -> np.ndarray:
-    """Return which classes belong to each set, (n, classes); a set may have none."""
+    """Return whether each class belongs to each prediction set, bool (n, classes); a set may be empty.
+
+    `score` is a key of SCORES, `p` (n, classes) are probabilities, and `threshold` is the largest score in a set.
+    """
     return SCORES[score](p) <= threshold + TOLERANCE
 
 
 def verdict(low: float, high: float, declared: Conformal) -> str:
-    """Return whether the promise was held, from the interval of the coverage (NaN for none)."""
+    """Return whether the promised coverage was held, broken, or cannot be told, from the coverage's interval.
+
+    `low` and `high` are NaN without an interval.
+    """
     if low >= 1 - declared.alpha - declared.margin:
         return HELD
     return BROKEN if high < 1 - declared.alpha else OPEN
@@ -221,16 +278,17 @@ def verdict(low: float, high: float, declared: Conformal) -> str:
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return conformal.csv: MEASURES of each condition, inference and site, for all classes (`*`) and for each.
+    """Return conformal.csv: coverage and size of prediction sets, by condition, inference, site and class.
 
-    `calibrated` is the number of validation patients, `batches` those of the internal site with fewest (0 where they do
-    not matter), and `quantile` the score up to which a class belongs to a set, mean over trainings. Measures are means
-    over trainings; the interval of the coverage is that of other shares (see `estimates`). The verdict is on all
-    classes, as the promise is; without a number it says why. The table is empty for a study without `conformal`.
+    The class `*` stands for all classes, and the verdict is about it, as the promise is. `calibrated` is the number of
+    validation patients, `batches` the number of their batches at the internal site with fewest (0 if batches do not
+    matter to the inference), and `quantile` the largest nonconformity score of a class in a set. Measures and
+    `quantile` are means over trainings; `low` and `high` are the interval of the coverage. A row without a coverage has
+    the reason in the place of the verdict. The table is empty for a study without `conformal`.
 
-    Of masks, `class` is a structure, each with a promise of its own. Its `coverage` is the share that masks hold, in
-    the mean over patients, `size` the size of masks over the true one, and `quantile` the threshold of masks; columns
-    OF_MASKS follow.
+    For masks, `class` is a structure, each with a promise of its own. `coverage` is the share of the structure that
+    masks hold, as mean over patients, `size` the size of masks over the true size, and `quantile` the threshold on the
+    probability. The columns OF_MASKS follow.
     """
     plan = names.plan
     rows: list[dict[str, Any]] = []
@@ -247,16 +305,17 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 def promised(run: Run) -> Sequence[str]:
-    """Return what has a promise of its own: each structure of a mask, or all classes together."""
+    """Return what has a promise of its own in a run: the names of the structures of masks, or `*` for all classes."""
     task = run.data.task
     return task.names(run.data.dataset.classes) if isinstance(task, Segmentation) else [ALL]
 
 
 def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iterator[str]:
-    """Yield, before a study runs, why its alpha promises nothing with the validation patients of a dataset.
+    """Yield, before a study runs, a warning if its alpha is too small for the number of validation patients.
 
-    `samples` are those of the dataset with the id `data`, with the columns sample, site, label and patient; `units`
-    names patients. Of masks, patients may lack the structure, so that there are fewer than are told here.
+    `samples` are the samples of the data with the id `data`, with the columns sample, site, label and patient. `units`
+    is the word for patients in the warning. For masks the number is an upper limit, since some patients may lack the
+    structure.
     """
     declared = plan.study.conformal
     if declared is None:
@@ -279,7 +338,7 @@ def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iter
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one condition and inference, from the seeds that all folds have."""
+    """Yield the rows of one condition and inference (`key`), from the seeds of which all folds are predicted."""
     study = predicted.plan.study
     assert study.conformal is not None
     trainings: dict[int, list[dict[Place, tuple[dict[str, Any], Sets]]]] = defaultdict(list)
@@ -314,7 +373,11 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 
 def _over_trainings(each: dict[int, Sets], group: Group, scale: str = "share") -> dict[str, Any]:
-    """Return MEASURES with the intervals of coverage and size, from the sets of each seed."""
+    """Return MEASURES as means over trainings, with the intervals of coverage and size.
+
+    `each` has the sets of each seed, `group` says whose patients these are, and `scale` how the interval of the
+    coverage is made (see `Metric.scale`).
+    """
     found = dict(zip(MEASURES, np.mean([one.measures.mean(0) for one in each.values()], 0).tolist(), strict=True))
     for column, (scale_, end, prefix) in enumerate(((scale, 1.0, ""), ("mean", math.inf, "size_"))):
         trainings = []
@@ -330,9 +393,10 @@ def _over_trainings(each: dict[int, Sets], group: Group, scale: str = "share") -
 def _training(
     predicted: Predictions, run: Run, key: str, test: Sequence[Part], patients: Clusters, declared: Conformal
 ) -> dict[Place, tuple[dict[str, Any], Sets]]:
-    """Return what one training gives to the row of each place, with the reason for no number, and its sets.
+    """Return, for each place, the columns that one training gives to its row, and its sets or masks.
 
-    The same inference that predicts the test images predicts those that calibrate.
+    The columns include the reason why there is no coverage, if so. `test` are the predictions of test images by site.
+    The validation images that calibrate are predicted with the same inference, `key`.
     """
     names, masks = promised(run), run.data.task.has_masks
     read = predicted.histograms if masks else predicted.parts

@@ -1,4 +1,4 @@
-"""Levels of the controls that have no network, and what each condition adds to them: controls.csv."""
+"""Scores of the control (a simple classifier without a network), and differences of conditions to it: controls.csv."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from .values import Value
 COLUMNS = ["quantity", "partition", "held_out", *IDS, "role", "site", "metric", "n", "mean", "std", "seeds"]
 COLUMNS += ["low", "high"]
 OF_CONTROL = "control "
-"""What the quantities of controls begin with in the table of numbers."""
+"""Prefix of the quantities of controls in numbers.parquet."""
 QUANTITIES = (f"{OF_CONTROL}level", f"{OF_CONTROL}gap", f"{OF_CONTROL}difference")
 Site = tuple[str, str]
 """Role and site."""
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return controls.csv, over all inferences that use no labels of a site; a control that is not there has no rows.
+    """Return controls.csv from the numbers of a study; a partition without a control has no rows.
 
-    level : what the control of a partition reaches, at each site and as a mean over the sites of a role (site `*`)
-    gap : its headline metric as the mean over internal sites minus the mean over external ones
-    difference : the headline metric of a condition minus that of the control on the same images, mean over sites
+    level : the score of the control of a partition, at each site and as a mean over the sites of a role (site `*`)
+    gap : its headline metric as mean over internal sites minus mean over external sites
+    difference : the headline metric of a condition minus the control's on the same images, as mean over sites, for each
+        inference that uses no labels of a site
 
-    `low` and `high` are 95% intervals over patients and, of differences, trainings. Where the study averages over
-    partitions, there are means over them, with the partition `*` and the condition's family as condition_id.
+    `low` and `high` are 95% intervals over patients and, for differences, trainings. If the study averages over
+    partitions, there are rows for the means, with the partition `*` and the condition's family as condition_id.
     """
     found = numbers.view(*QUANTITIES)
     titles = {condition.run.partition_id: condition.held_out for condition in names.conditions.values()}
@@ -50,7 +51,7 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
 
 
 def rows(study: Estimates) -> Iterator[Row]:
-    """Yield the numbers of controls.csv (see `table`): the quantities QUANTITIES."""
+    """Yield the numbers of controls.csv (see `table`) as rows of numbers.parquet: the quantities QUANTITIES."""
     plan = study.names.plan
     conditions = study.names.conditions.values()
     headline = study.metrics[plan.study.headline]
@@ -96,7 +97,7 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
-    """Yield the first run on each partition, or on all its folds, with the ids of these."""
+    """Yield one run for each partition, with the ids of the partitions of all its folds (one id without folds)."""
     found: dict[tuple[str, Partition], list[Run]] = defaultdict(list)
     for run in runs:
         found[run.data.id, run.partition.without_fold()].append(run)
@@ -104,15 +105,15 @@ def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
 
 
 def _tested(parts: Sequence[Part]) -> list[str]:
-    """Return the samples that the controls of all folds predict at a site, each once."""
+    """Return the names of the samples of some predictions, each once, in their order."""
     return list(dict.fromkeys(sample for part in parts for sample in part.samples))
 
 
 def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, Part]:
-    """Return the predictions of a control by role and site, samples sorted; empty where they are not there.
+    """Return the predictions of the control of a partition by role and site; {} if it has not been run.
 
-    `run` is one whose data the control predicts. Raises UserError for a table that lacks a column or holds other
-    values.
+    `run` is a run on the same data. Samples are sorted by name. Raises UserError for a table that lacks a column or
+    holds text in a column of numbers.
     """
     path = predicted.paths.control(partition)
     if not path.exists():
@@ -131,7 +132,7 @@ def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, 
 def _means(
     sites: dict[Site, Estimate], partition: str, metric: Metric, study: Estimates
 ) -> Iterator[tuple[str, Estimate]]:
-    """Yield the mean over the sites of each role at which the metric is defined."""
+    """Yield each role with the mean over its sites, without sites that count in no mean of this metric."""
     for role in ("internal", "external"):
         parts = [
             estimate
@@ -150,9 +151,10 @@ def _differences(
     controls: dict[Site, list[Part]],
     scores: dict[Site, Estimate],
 ) -> dict[Site, Estimate]:
-    """Return a condition's headline metric minus that of the control at each site.
+    """Return the headline metric of a condition minus the control's, by role and site.
 
-    Sites whose samples are not those of the control are left out.
+    Sites at which the condition was tested on other samples than the control are left out. `controls` are the
+    predictions of the control (one for each fold), and `scores` its estimates.
     """
     found: dict[Site, Estimate] = {}
     tested: dict[Site, dict[str, None]] = defaultdict(dict)
@@ -171,12 +173,13 @@ def _differences(
 def _row(
     quantity: str, partition: str, role: str, site: str, metric: Metric, estimate: Estimate, n: int = 0, **ids: Any
 ) -> Row:
+    """Return a row of numbers.parquet for a quantity of a control."""
     about = {"partition": partition, "role": role, "site": site, "metric": metric.name, "n": n, **ids}
     return row(f"{OF_CONTROL}{quantity}", estimate, metric.ends, quantity != "level", **about)
 
 
 class Controls:
-    """What the controls of a study reach, and what conditions add to them."""
+    """The scores of a study's controls, looked up in its numbers. False if no control has been run."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
@@ -186,30 +189,36 @@ class Controls:
 
     @property
     def about(self) -> Control:
-        """Which control the study's task has, in words."""
+        """The control of the study's task, with its description in words."""
         return self.findings.plan.study.task.control
 
     def beside(self, condition: Condition) -> tuple[str, str]:
-        """Return what names the control beside a condition: its partition, and the id of their differences.
+        """Return the partition of the control that stands beside a condition, and the id of their differences.
 
-        Where numbers are averaged over held-out sites, these are all partitions, and the condition's family.
+        If the study averages over held-out sites, that is `*` (all partitions) and the condition's family.
         """
         if self.findings.averaged:
             return ALL, condition.family
         return condition.run.partition_id, condition.id
 
     def level(self, partition: str, role: str, site: str = ALL, metric: str = "") -> Value:
-        """Return what the control of a partition reaches; of the headline metric, if no other one is named."""
+        """Return the score of the control of a partition at a site.
+
+        By default, the mean of the headline metric over sites.
+        """
         about = metric or self.findings.headline.name, "", "", role, site
         return self.findings.numbers.find(f"{OF_CONTROL}level", *about, partition=partition)
 
     def gap(self, partition: str) -> Value:
-        """Return the mean of the headline metric over internal sites minus that over external ones."""
+        """Return the control's loss in the headline metric: mean over internal sites minus mean over external ones."""
         about = self.findings.headline.name, "", "", "internal", ALL
         return self.findings.numbers.find(f"{OF_CONTROL}gap", *about, partition=partition)
 
     def difference(self, id_: str, key: str, role: str = "external") -> Value:
-        """Return what a condition, or a family of them, adds to the control. Positive is better."""
+        """Return a condition's headline metric minus the control's, turned so that positive is better.
+
+        `id_` is the id of a condition or of a family, and `key` the id of the inference.
+        """
         condition = self.findings.names.conditions.get(id_)
         about = self.findings.headline.name, id_, key, role, ALL
         partition = condition.run.partition_id if condition else ALL

@@ -1,7 +1,7 @@
-"""Differences between two studies, or between two folders of results: runs, settings and scores.
+"""Differences between two studies, or two folders of results: in runs, settings and scores.
 
-Runs are matched by the words of their condition and their seed, not by their ids: a changed setting gives a run another
-id, and two studies may have the same condition.
+Runs are matched by the description of their condition and their seed. Their ids do not serve: a changed setting changes
+the id of a run, and two studies may share a condition.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .score import read_table
 ABSENT = "absent"
 """Stands for the value of a setting that a run does not have."""
 Run = tuple[str, int]
-"""The words of a condition, and a seed."""
+"""The description of a run's condition, and its seed."""
 _KEY = ["condition", "seed", "site", "role", "inference", "metric"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two sides that are compared.
+    """One of the two studies or folders that are compared.
 
     Attributes
     ----------
     name : the study or folder, as the user named it
-    runs : settings of each run by their dotted paths, as JSON; None where they are not known
-    scores : every score by condition, seed, site, role, inference and metric; None where there are none
+    runs : the settings of each run, as JSON by dotted path; None if they are not known
+    scores : all scores, with the index condition, seed, site, role, inference and metric; None if there are none
     """
 
     name: str
@@ -46,7 +46,7 @@ class Side:
 
 
 def of_study(name: str, plan: Plan, paths: Paths) -> Side:
-    """Return the runs of a study, and its scores if it has been scored."""
+    """Return a study as a side of a comparison: its runs, and its scores if it has been scored."""
     runs: dict[Run, dict[str, str] | None] = {
         (_label(**condition.words), run.seed): _settings(run.spec)
         for condition in conditions(plan).values()
@@ -57,9 +57,10 @@ def of_study(name: str, plan: Plan, paths: Paths) -> Side:
 
 
 def of_folder(folder: Path) -> Side:
-    """Return what `scores.csv` of a folder says, with the settings of the runs that lie beside the folder of studies.
+    """Return a folder of results as a side of a comparison, from its scores.csv.
 
-    The folder is one such as results/studies/demo, or a copy of it. Raises UserError if it has no scores.csv.
+    The folder is one such as results/studies/demo, or a copy of it. Settings are read from the folder `runs` two levels
+    up, where it exists. Raises UserError if the folder has no scores.csv.
     """
     table = read_table(folder / "scores.csv")
     rows = table.drop_duplicates("run")[["run", "seed", *CONDITION]].itertuples(index=False, name=None)
@@ -71,18 +72,19 @@ def of_folder(folder: Path) -> Side:
 
 
 def _label(algorithm: str, bn: str, addon: str, held_out: str) -> str:
-    """Return the words of a condition in one text: `fedavg, local BN, held out centre1`."""
+    """Return the description of a condition in one text: `fedavg, local BN, held out centre1`."""
     return ", ".join(
         [algorithm, *([f"with {addon}"] if addon else []), f"{bn} BN", *([f"held out {held_out}"] if held_out else [])]
     )
 
 
 def _settings(spec: dict[str, Any]) -> dict[str, str]:
+    """Return the settings of a specification without the seed, as JSON by dotted path."""
     return {path: json.dumps(value) for path, value in flat(spec).items() if path != "seed"}
 
 
 def _scores(table: pd.DataFrame) -> pd.Series:
-    """Return the values of scores.csv by _KEY."""
+    """Return the values of scores.csv with _KEY as index."""
     words = table[CONDITION].fillna("").astype(str).itertuples(index=False, name=None)
     # an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`
     inferences = []
@@ -93,10 +95,10 @@ def _scores(table: pd.DataFrame) -> pd.Series:
 
 
 def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]:
-    """Yield a line for each difference: conditions and seeds, then settings, then scores, the largest first.
+    """Yield a line of text for each difference: in conditions and seeds, in settings, then in scores.
 
-    Scores of runs that both sides have differ where their distance is above `threshold`, or where one of them is not
-    defined.
+    Scores with the largest difference come first. A score of a run that both sides have differs if its values are more
+    than `threshold` apart, or one of them is not defined.
     """
     yield from _runs(one, other)
     yield from _changed_settings(one, other)
@@ -104,7 +106,7 @@ def differences(one: Side, other: Side, threshold: float = 0.0) -> Iterator[str]
 
 
 def notes(one: Side, other: Side) -> Iterator[str]:
-    """Yield a line for each thing that could not be compared."""
+    """Yield a line of text for each thing that could not be compared: unknown settings, missing scores."""
     for side in (one, other):
         if unknown := sum(settings is None for settings in side.runs.values()):
             yield f"{side.name}: the settings of {unknown} runs are not known, and not compared"
@@ -113,6 +115,7 @@ def notes(one: Side, other: Side) -> Iterator[str]:
 
 
 def _runs(one: Side, other: Side) -> Iterator[str]:
+    """Yield a line for each condition, or seeds of a condition, that only one side has."""
     for side, another in ((one, other), (other, one)):
         others = _seeds(another)
         for condition, seeds in _seeds(side).items():
@@ -123,7 +126,7 @@ def _runs(one: Side, other: Side) -> Iterator[str]:
 
 
 def _seeds(side: Side) -> dict[str, set[int]]:
-    """Return the seeds of each condition."""
+    """Return the seeds of each condition of a side."""
     seeds: dict[str, set[int]] = {}
     for condition, seed in side.runs:
         seeds.setdefault(condition, set()).add(seed)
@@ -131,7 +134,7 @@ def _seeds(side: Side) -> dict[str, set[int]]:
 
 
 def _changed_settings(one: Side, other: Side) -> Iterator[str]:
-    """Yield a line for each setting whose value differs between two studies: `path: old -> new (conditions)`."""
+    """Yield a line for each setting that differs between runs of both sides: `path: old -> new (conditions)`."""
     changed: dict[tuple[str, str, str], dict[str, None]] = {}
     shared: dict[str, None] = {}
     for run, before in one.runs.items():
@@ -149,6 +152,7 @@ def _changed_settings(one: Side, other: Side) -> Iterator[str]:
 
 
 def _changed_scores(one: Side, other: Side, threshold: float) -> Iterator[str]:
+    """Yield a line for scores that only one side has, then for each score that differs by more than `threshold`."""
     if one.scores is None or other.scores is None:
         yield from (f"only {side.name} has scores" for side in (one, other) if side.scores is not None)
         return
@@ -167,7 +171,11 @@ def _changed_scores(one: Side, other: Side, threshold: float) -> Iterator[str]:
 
 
 def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
-    """Yield what only one side has scores of: whole sites, inferences and metrics, then the number of other scores."""
+    """Yield lines about the scores that only the side called `name` has.
+
+    They name whole sites, inferences and metrics, then the number of further scores. `mine` are its scores, and
+    `others` those of the other side.
+    """
     rows = mine.index.difference(others.index, sort=False).to_frame(index=False)
     for column in ("site", "inference", "metric"):
         new = ~rows[column].isin(others.index.get_level_values(column))
@@ -179,5 +187,6 @@ def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
 
 
 def _place(key: tuple[Any, ...]) -> str:
+    """Return the values of _KEY of a score as text."""
     condition, seed, site, role, inference, metric = key
     return f"{metric} at {site} ({role}), {inference}, {condition}, seed {seed}"

@@ -1,4 +1,4 @@
-"""Divergence of features between internal and external sites, under each inference."""
+"""The distance between network features of internal and external sites, under each inference: divergence.csv."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .numbers import IDS, Names
 from .predictions import INFERENCE, Clusters, clusters
 
 EACH = 200
-"""The most images of a site, and of all internal sites together."""
+"""The most images of a site, and of all internal sites together, whose features are compared."""
 FOLDS = 5
 HOME = "internal"
-"""Key of the features of internal sites, whose network predicts as trained."""
+"""Key of the features of internal sites, which are predicted with the network as trained."""
 COLUMNS = [*IDS, *CONDITION, "role", "site", *INFERENCE, "run", "seed"]
 COLUMNS += ["n", "n_internal", "features", "a_distance", "mmd"]
 
 
 def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
-    """Write divergence.csv of a study and return its path; runs that are not trained are left out.
+    """Write divergence.csv of a study, and return its path; runs that are not trained yet are left out.
 
-    A row compares the test images of a site with those of the internal sites together, in what the last layer of the
-    network sees, by `a_distance` and `mmd`: an external site under each inference without labels and, as a yardstick,
-    each internal site with the others. Internal images are predicted as by `source`; without test images at home, they
-    are those of validation.
+    Features are the inputs of the network's last layer. A row compares the test images of a site with those of the
+    internal sites together, by `a_distance` and `mmd`: an external site under each inference without labels and, for
+    comparison, each internal site with the other internal sites. Internal images are predicted with the inference
+    `source`. Without test images, validation images stand for internal sites.
     """
     names = Names(plan)
     samples = study_results.load(plan, paths).samples
@@ -54,7 +54,10 @@ def write(plan: Plan, paths: Paths, threads: int = 1) -> Path:
 
 
 def unasked(plan: Plan, table: pd.DataFrame) -> str:
-    """Return which row of divergence.csv no run of a study asks for, or is there twice; "" where each is asked for."""
+    """Return a description of the first row of divergence.csv that does not belong to the study, or is a duplicate.
+
+    Return "" if every row belongs to a run, site and inference of the study.
+    """
     names = Names(plan)
     asked = set()
     for condition in names.conditions.values():
@@ -70,7 +73,10 @@ def unasked(plan: Plan, table: pd.DataFrame) -> str:
 
 
 def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple[str, ...]]]:
-    """Return the inferences whose features are compared, each with the sites that it sees."""
+    """Return the inferences whose features are compared, each with the sites that it predicts.
+
+    The key HOME stands for internal sites, other keys are ids of inferences.
+    """
     sites = tuple(site for site in condition.partition.external if site in condition.run.tested)
     unlabelled = [key for key in condition.inferences if not plan.inferences[key].uses_labels]
     asked = {key: (plan.inferences[key], sites) for key in unlabelled}
@@ -78,12 +84,12 @@ def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple
 
 
 def _place(key: str, baseline: str) -> tuple[str, str]:
-    """Return the role and the id of the inference in rows of features with this key."""
+    """Return the role and the id of the inference for rows of features with `key`. HOME gets the id of the baseline."""
     return ("internal", baseline) if key == HOME else ("external", key)
 
 
 def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one run, from the features of its sites; those of internal sites have the baseline's id."""
+    """Yield the rows of divergence.csv of one run. `seen` are the features of its sites, and `known` their patients."""
     home = [part for part in seen if part.inference == HOME]
     for part in seen:
         inside = [internal for internal in home if internal.site != part.site]
@@ -100,18 +106,18 @@ def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Itera
 
 
 def _groups(parts: Sequence[SiteFeatures], known: Clusters) -> np.ndarray:
-    """Return the patient, or the source image, of each image of some sites (n,), as text."""
+    """Return a text (n,) that identifies the patient, or the source image, of each image of some sites."""
     return np.array(
         [f"{known.group(one.site)} {n}" for one in parts for n in known.of(pd.Index(one.samples), one.site)]
     )
 
 
 def a_distance(x: np.ndarray, y: np.ndarray, of_x: np.ndarray, of_y: np.ndarray) -> float:
-    """Return the proxy A-distance 2 (1 - 2 err) of features x (n, d) and y (m, d): about 0 if alike, 2 if apart.
+    """Return the proxy A-distance 2 (1 - 2 err) of features x (n, d) and y (m, d): about 0 if alike, 2 if separable.
 
-    `err` is the mean of both error rates of a logistic regression on standardised features that tells x from y, by
-    cross-validation in which no patient (`of_x`, `of_y`) is on both sides. Below 0 it did worse than guessing, which
-    chance allows. NaN where one side has a single patient. Ben-David et al., NIPS 2006.
+    `err` is the balanced error rate of a logistic regression on standardised features that tells x from y, in
+    cross-validation that keeps each patient (`of_x` (n,), `of_y` (m,)) in one fold. A value below 0 means that it did
+    worse than guessing, by chance. NaN if one side has a single patient (Ben-David et al., NIPS 2006).
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
@@ -133,11 +139,11 @@ def a_distance(x: np.ndarray, y: np.ndarray, of_x: np.ndarray, of_y: np.ndarray)
 
 
 def mmd(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the unbiased squared maximum mean discrepancy of features x (n, d) and y (m, d).
+    """Return the unbiased squared maximum mean discrepancy (MMD) of features x (n, d) and y (m, d).
 
-    The kernel is exp(-|a - b|^2 / (2 s^2)), where s is the median distance of all pairs of the n + m images. Its mean
-    over draws is 0 if both distributions are equal, so that it can be negative. NaN for fewer than two images a side.
-    Gretton et al., A kernel two-sample test, JMLR 2012, lemma 6.
+    The kernel is exp(-|a - b|^2 / (2 s^2)), where s is the median distance over all pairs of the n + m images. Its
+    expectation is 0 for equal distributions, so that it can be negative. NaN with fewer than two images on a side
+    (Gretton et al., A kernel two-sample test, JMLR 2012, lemma 6).
     """
     if min(len(x), len(y)) < 2:
         return float("nan")

@@ -1,4 +1,4 @@
-"""The estimates of a study: levels, gaps between sites, and gains of an inference over the baseline: effects.csv."""
+"""Scores, losses at external sites and gains of inferences over the baseline, with intervals: effects.csv."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ COLUMNS = [
 ]
 QUANTITIES = ("level", "level_of_all", "above_guess", "gap", "loss", "gain")
 UNMOVED = ("auc", "balanced_accuracy")
-"""Metrics whose level of chance does not depend on the shares of classes."""
+"""Metrics whose chance level does not depend on the frequencies of the classes."""
 Where = tuple[str, str, str, str]
-"""Partition, role, site and metric."""
+"""Id of a partition, role, site and metric."""
 Level = tuple[str, str, str, str, str]
-"""The values of LEVELS; the first is the id of a condition or, for means over partitions, of a family of them."""
+"""The values of the columns LEVELS; the first is the id of a condition, or of a family for a mean over partitions."""
 
 
 def left_out(conditions: Mapping[str, Condition], scores: pd.DataFrame, reference: pd.DataFrame) -> set[Where]:
-    """Return where a metric counts in no mean: it has no value in any run of a partition, or means something else.
+    """Return the places (partition, role, site, metric) at which a score counts in no mean over sites.
 
-    The latter is where all test samples have one class, so that always giving it is perfect. Both tables have the
-    columns of `score.PLACE`; `scores` has a column value besides, and `reference` chance and majority.
+    There the metric has no value in any run of the partition, or all test samples have one class, so that always giving
+    this class is perfect. Both tables have the columns `score.PLACE`; `scores` also has `value`, and `reference` has
+    `chance` and `majority`, the scores of a guess and of always giving the commonest class.
     """
     partitions = {key: condition.run.partition_id for key, condition in conditions.items()}
     place = ["role", "site", "metric"]
@@ -49,16 +50,21 @@ def left_out(conditions: Mapping[str, Condition], scores: pd.DataFrame, referenc
 
 
 def margin(plan: Plan, metric: Metric) -> float:
-    """Return the largest loss outside that counts as holding up; 0 where there is none."""
+    """Return the largest loss at external sites with which a model still holds up, in units of the metric.
+
+    It is the margin that the study declares for its headline metric; otherwise 0.05 for metrics in percent, and 0 for
+    others.
+    """
     if plan.study.margin is not None and metric.name == plan.study.headline:
         return plan.study.margin
     return MARGIN if metric.percent else 0.0
 
 
 def gate(plan: Plan) -> Metric:
-    """Return the metric by which a study judges whether a model has learnt anything.
+    """Return the metric that decides whether a model has learnt anything.
 
-    It is one that prevalence does not move, where the study has one, and else the headline metric.
+    It is a metric whose chance level does not depend on the frequencies of the classes, if the study has one, else the
+    headline metric.
     """
     measured = {metric.name: metric for metric in score.metrics(plan)}
     names = (name for name in (plan.study.headline, *UNMOVED) if name in UNMOVED and name in measured)
@@ -66,14 +72,15 @@ def gate(plan: Plan) -> Metric:
 
 
 class Estimates:
-    """The estimates of a study, each by the ids of condition and inference, role, site and metric.
+    """The estimates of all scores of a study, by the columns LEVELS, and the differences between them.
 
-    Sites at which a metric is not defined count in no mean. Where there are several partitions, the mean over them has
-    the family of a condition as its id.
+    Sites at which a metric is not defined count in no mean. A mean over several partitions has the family of a
+    condition as its id.
 
     Parameters
     ----------
     scores : the rows of scores.csv, with the columns LEVELS, seed and value
+    samples : a function that returns the table of samples of prepared data by the data's id
     """
 
     def __init__(self, names: Names, predicted: Predictions, scores: pd.DataFrame, samples: Samples) -> None:
@@ -88,7 +95,7 @@ class Estimates:
 
     @functools.cached_property
     def sites(self) -> dict[Level, Estimate]:
-        """The score of each condition, site, inference and metric, in the order of scores.csv."""
+        """The estimate of each condition, site, inference and metric over its trainings, in the order of scores.csv."""
         influences = self._influences()
         scored: dict[Level, list[tuple[int, float]]] = defaultdict(list)
         columns = (self.scores[name].tolist() for name in (*LEVELS, "seed", "value"))
@@ -106,7 +113,7 @@ class Estimates:
         return found
 
     def _influences(self) -> dict[tuple[Any, ...], Estimate]:
-        """Return the estimates of single trainings whose predictions are there, by LEVELS and seed."""
+        """Return the estimate of each single training whose predictions exist, by LEVELS and seed."""
         found = {}
         values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
         folded = [one for one in self.names.conditions.values() if one.folded]
@@ -129,7 +136,7 @@ class Estimates:
 
     @functools.cached_property
     def small(self) -> set[Where]:
-        """Where too few patients are tested for an interval, though other sites of that role have enough."""
+        """The places with too few patients for an interval, if other sites of the same role have enough."""
         enough: dict[Where, bool] = {}
         for (id_, role, site, _, name), estimate in self.sites.items():
             place = self._partition(id_), role, site, name
@@ -139,20 +146,23 @@ class Estimates:
         return {place for place, known in enough.items() if not known and (place[0], place[1], place[3]) in there}
 
     def counts(self, partition: str, role: str, site: str, metric: str) -> bool:
-        """Return whether the score at a site counts in the mean over the sites of its role."""
+        """Return whether the score at a site counts in the mean over the sites of its role.
+
+        It does not if the metric means nothing there, or if the site has too few patients.
+        """
         place = partition, role, site, metric
         return place not in self.left_out and place not in self.small
 
     @functools.cached_property
     def levels(self) -> dict[Level, Estimate]:
-        """The means over the sites of each role, each site counted once, then the means of these over partitions."""
+        """The means over the sites of each role, with equal weights, and the means of these over partitions."""
         return self._averaged(self.sites)
 
     @functools.cached_property
     def above_guess(self) -> dict[Level, Estimate]:
-        """By how much the metric of `gate` is better at home than a guess, and than the commonest class, at each site.
+        """By how much the metric of `gate` at internal sites is above a guess and always giving the commonest class.
 
-        Both are paired: the commonest class is that of the tested patients, and changes with them.
+        Positive is better. The commonest class is taken from the same test patients, so that the difference is paired.
         """
         metric = gate(self.names.plan)
         sign = 1.0 if metric.higher_is_better else -1.0
@@ -168,7 +178,7 @@ class Estimates:
         return self._averaged(found)
 
     def _blind(self, condition: Condition, site: str, metric: Metric, classes: int) -> Estimate:
-        """Return what a model reaches that gives the shares of the classes at a site for every sample of it."""
+        """Return the score at a site of a model that gives every sample the frequencies of the site's classes."""
         if metric.name in UNMOVED:
             return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
         people = self.clusters[condition.run.data.id]
@@ -181,7 +191,7 @@ class Estimates:
 
     @functools.cached_property
     def everywhere(self) -> dict[Level, Estimate]:
-        """The means over all sites of a role where some of them are left out for having too few patients."""
+        """The means over all sites of a role, where `levels` leaves out some sites for having too few patients."""
         partial = {(partition, role, metric) for partition, role, _, metric in self.small}
         chosen = {
             level: estimate
@@ -191,7 +201,7 @@ class Estimates:
         return self._by_role(chosen, self.left_out)
 
     def _by_role(self, at_sites: Mapping[Level, Estimate], without: set[Where]) -> dict[Level, Estimate]:
-        """Return the means over the sites of each role, without some of them."""
+        """Return the means over the sites of each role, without the sites in `without`."""
         sites: dict[Level, list[Estimate]] = defaultdict(list)
         for (id_, role, site, inference, metric), estimate in at_sites.items():
             if (self._partition(id_), role, site, metric) not in without:
@@ -199,7 +209,7 @@ class Estimates:
         return {level: estimates.mean(parts) for level, parts in sites.items()}
 
     def _averaged(self, at_sites: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
-        """Return the means over the sites of each role, and the means of these over partitions."""
+        """Return the means over the sites of each role and, with several partitions, their means over partitions."""
         found = self._by_role(at_sites, self.left_out | self.small)
         if several(self.names.conditions[id_] for id_, *_ in at_sites):
             found |= self._over_partitions(found, at_sites)
@@ -208,7 +218,10 @@ class Estimates:
     def _over_partitions(
         self, levels: Mapping[Level, Estimate], at_sites: Mapping[Level, Estimate]
     ) -> dict[Level, Estimate]:
-        """Return the means over the partitions in which each role with sites has a mean."""
+        """Return the means over partitions, of the partitions in which each role that has sites also has a mean.
+
+        `levels` are means over sites, and `at_sites` the scores at single sites.
+        """
         wanted = self._roles(at_sites)
         there = self._roles(levels)
         members: dict[Level, list[Estimate]] = defaultdict(list)
@@ -220,21 +233,22 @@ class Estimates:
         return {level: estimates.mean(parts) for level, parts in members.items()}
 
     def _roles(self, found: Mapping[Level, Estimate]) -> dict[tuple[str, str], set[str]]:
-        """Return the roles of each partition and metric."""
+        """Return the roles of each partition and metric that occur in some estimates."""
         roles: dict[tuple[str, str], set[str]] = defaultdict(set)
         for id_, role, _, _, metric in found:
             roles[self._partition(id_), metric].add(role)
         return roles
 
     def _partition(self, id_: str) -> str:
+        """Return the id of the partition of a condition."""
         return self.names.conditions[id_].run.partition_id
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
-        """Return the mean over the sites of a role, or the value at one site; None where there is none."""
+        """Return the mean over the sites of a role, or the score at one `site`; None if there is no score."""
         return (self.levels if site == ALL else self.sites).get((id_, role, site, inference, metric))
 
     def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
-        """Yield all levels, gaps, losses and gains, with the name of the quantity (see `table`)."""
+        """Yield all scores, gaps, losses and gains, each with its LEVELS and the name of the quantity (see `table`)."""
         for level, estimate in (*self.levels.items(), *self.sites.items()):
             yield level, "level", estimate
         for quantity, found in (("level_of_all", self.everywhere), ("above_guess", self.above_guess)):
@@ -259,9 +273,10 @@ class Estimates:
 
 
 def at_site(study: Estimates, level: Level) -> dict[str, Any]:
-    """Return the row of the score at a site, of the quantity `score`.
+    """Return the score at a site as a row of numbers.parquet, with the quantity `score`.
 
-    Its `p` is that the score is at chance or above, of metrics whose chance prevalence does not move.
+    For metrics whose chance level does not depend on class frequencies, `p` is the one-sided p value of the hypothesis
+    that the score is at chance or above.
     """
     metric, estimate = study.metrics[level[-1]], study.sites[level]
     about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
@@ -275,10 +290,11 @@ def at_site(study: Estimates, level: Level) -> dict[str, Any]:
 
 
 def rows(study: Estimates) -> Iterator[Row]:
-    """Yield the numbers of effects.csv (see `table`), and before each loss how much worse the site is than the others.
+    """Yield the numbers of effects.csv (see `table`) as rows of numbers.parquet.
 
-    The latter is the quantity `worse`: the mean of the external sites minus the value of one of them. Its `p` is that
-    it is no worse, and that of a loss is that no more than the margin is lost; both are one-sided.
+    A row of the quantity `worse` comes before each loss: the mean over external sites minus the score at this one. The
+    `p` of `worse` is the one-sided p value of the hypothesis that the site is no worse than the mean, and the `p` of a
+    loss of the hypothesis that the loss is at most the margin.
     """
     for level, quantity, estimate in study.effects():
         about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
@@ -295,20 +311,20 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return effects.csv, with the columns COLUMNS.
+    """Return effects.csv from the numbers of a study, with the columns COLUMNS.
 
     level : score at each site, and mean over the sites of a role that have enough patients for an interval
-    level_of_all : mean over all sites of a role, where the mean leaves out some with too few patients
-    above_guess : what the model has above a guess, and above the commonest class, at home; positive is better
-    gap : mean of the internal sites minus mean of the external ones
-    loss : mean of the internal sites minus the value of an external site
-    gain : what an inference adds to the baseline inference, at each site and for the mean of a role
+    level_of_all : mean over all sites of a role, if `level` leaves out some with too few patients
+    above_guess : score at internal sites above a guess and always giving the commonest class; positive is better
+    gap : mean over internal sites minus mean over external sites
+    loss : mean over internal sites minus the score at one external site
+    gain : score with an inference minus score with the baseline inference, at each site and as a mean over a role
 
-    `low` and `high` hold patients and trainings, `low_patients` and `high_patients` patients alone. With one training
-    both are the same. `patients` are all that are tested behind a number, each counted once, and `rarer` those of the
-    rarer class of each site, where a score is made of single classes. Of a loss at a site, `p_margin` is the one-sided
-    p that no more than the margin is lost, and `p_worse` that the site is no worse than the mean of the external
-    sites. Intervals of metrics from 0 to 1 end where these do: at 0 and 1 for a level, at -1 and 1 for a difference.
+    `low` and `high` are intervals over patients and trainings, `low_patients` and `high_patients` over patients alone;
+    with one training both are equal. They end at 0 and 1 for metrics from 0 to 1, and at -1 and 1 for their
+    differences. `patients` counts all tested patients, each once, and `rarer` the patients of the rarer class at each
+    site, for scores made of single classes. For a loss, `p_margin` is the one-sided p value of the hypothesis that it
+    is at most the margin, and `p_worse` of the hypothesis that the site is no worse than the mean over external sites.
     """
     worse = numbers.view("worse").rename(columns={"p": "p_worse"}).assign(quantity="loss")
     found = numbers.view(*QUANTITIES).rename(columns={"p": "p_margin"})
