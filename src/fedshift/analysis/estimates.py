@@ -1,12 +1,12 @@
-"""Numbers with the influence of each patient and the value of each training, and the one interval made of them.
+"""Estimates (values with the influence of each patient and each training), and the one interval that is made of them.
 
-The influence of a patient is by how much the number changes, to first order, with the weight of that patient. The sum
-of its squares over patients is the variance of the number over patients. Means and differences of numbers have the
-means and differences of influences, so that a patient who counts in several of them is counted once.
+The influence of a patient is by how much the value changes with the weight of that patient, to first order. The sum of
+the squared influences is the variance of the value over patients. A mean or a difference of estimates has the mean or
+the difference of their influences, so that a patient who counts in several of them is counted once.
 
-Near its ends a share or an AUC varies more towards the middle than towards the end, and where all patients are alike
-the influences are zero though nothing is certain. So each part of a number knows its variance to either side, and the
-least that it may be.
+Near its ends a share or an AUC varies more towards the middle than towards the end, and if all patients are alike the
+influences are zero though nothing is certain. So each part of an estimate knows its variance to either side, and a
+least variance.
 """
 
 from __future__ import annotations
@@ -25,20 +25,24 @@ if TYPE_CHECKING:
     from ..metrics import Metric
 
 FEWEST = 5
-"""With fewer patients there is no interval."""
+"""With fewer patients an estimate has no interval."""
 LEVEL = 0.95
-"""Probability that an interval covers."""
+"""Probability with which an interval covers the true value."""
 MANY = 10**9
-"""Patients of a number that is known beforehand, such as the score of a guess."""
+"""Number of patients of a value that is known without data, such as the expected score of a guess."""
 ALIKE = 1e-12
-"""Patients whose influences are no larger are alike: this is the noise of floating-point numbers."""
+"""Influences up to this size count as zero: they are the noise of floating-point numbers."""
 FADES = 0.1
-"""Below this share of its source, a component of variance gives up its degrees of freedom bit by bit."""
+"""Share of the variance of a source (patients or trainings) below which its own component has fewer degrees of freedom.
+
+See `crossed`.
+"""
 WILSON = ("share", "unit")
-"""Scales of numbers whose interval is Wilson's."""
+"""Scales (see `Metric.scale`) of values whose interval is Wilson's."""
 NO_INTERVAL = (math.nan, math.nan)
+"""The interval of an estimate that has none."""
 Group = tuple[str, str]
-"""Data and site whose patients are independent of those of other groups; an empty site where sites share images."""
+"""Data and site whose patients are independent of those of other groups; the site is empty if sites share images."""
 
 
 class Spread(NamedTuple):
@@ -49,7 +53,10 @@ class Spread(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The interval of a number over patients and trainings, and that over patients alone; NaN without any."""
+    """The 95% interval of a value over patients and trainings, and its interval over patients alone.
+
+    All bounds are NaN if there is no interval.
+    """
 
     low: float
     high: float
@@ -59,23 +66,22 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What the patients of one group add to a number.
+    """The contribution of the patients of one group (a site) to an estimate and to its variance.
 
     Attributes
     ----------
-    influence : the scaled influence of each patient on the value of each training (trainings, patients)
-    tested : the number of patients, each once
-    rarer : the number of patients of the rarer class where a number is made of single classes; else that of all
+    influence : the influence of each patient on the value of each training (trainings, patients), times sqrt(k / (k -
+        1)) for k patients, so that the sum of squares is the variance
+    tested : the number of patients, each counted once
+    rarer : the number of patients of the rarer class, for a value made of single classes; else of all patients
     df : the degrees of freedom of the variance over these patients
-    agreement : how far the samples of a patient agree: 1 where all of them are answered alike, 0 where they are
-        independent
-    units : so many independent samples would vary as much as the samples of these patients, given their `agreement`
+    agreement : how far the samples of a patient agree, from 0 (independent) to 1 (all have the same influence)
+    units : the effective number of independent samples, which would vary as much as these samples do
     floor : the least variance over these patients (see `_sided`)
-    below, above : the variance towards lower and towards higher numbers, as multiples of the variance over these
-        patients
-    weight : the squared weight of these patients' own number in the number
-    of_samples : the variance as if each sample were a patient, where these patients are alike in what the number is
-        made of, else 0. It counts where they are alike in the number, too.
+    below, above : the variance towards lower, and towards higher values, as a multiple of `variance`
+    weight : the squared weight with which the value of these patients enters the estimate
+    of_samples : the variance if each sample were a patient of its own; it replaces the variance if the influences of
+        all patients are zero, and is 0 if it is not needed
     """
 
     influence: np.ndarray
@@ -92,22 +98,22 @@ class Part:
 
     @functools.cached_property
     def variance(self) -> float:
-        """The variance of the mean over trainings over these patients, without its sides."""
+        """The variance over these patients of the mean over trainings, before it is split into its two sides."""
         influence = self.influence.mean(0)
         varied = self.of_samples if _alike(influence) else float((influence**2).sum())
         return max(varied, self.floor)
 
     def times(self, factor: float) -> Part:
-        """Return the part of a number that is multiplied by a factor."""
+        """Return the part of the estimate multiplied by `factor`. A negative factor swaps the two sides."""
         below, above = (self.below, self.above) if factor >= 0 else (self.above, self.below)
         squared = {name: factor**2 * getattr(self, name) for name in ("floor", "weight", "of_samples")}
         return replace(self, influence=factor * self.influence, below=below, above=above, **squared)
 
     def plus(self, other: Part, together: bool) -> Part:
-        """Return the part of the sum of two numbers of the same patients: one who counts in both counts once.
+        """Return the part of the sum of two estimates of the same patients: one who counts in both counts once.
 
-        `together` says that both count in one direction: the sides are then means by weight. Else they are a difference
-        of the same patients, whose sides are alike.
+        `together` is True if both enter the sum with the same sign: the variances to either side are then weighted
+        means. Else the sum is a difference between the same patients, which varies alike to both sides.
         """
         whole = self.weight + other.weight
         sides = ((self.below, other.below), (self.above, other.above))
@@ -133,15 +139,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number of a study, such as a score or a difference of scores: its value in each training, and its patients.
+    """An estimate, such as a score or a difference of scores: its value in each training, and its patients' influence.
 
     Attributes
     ----------
-    values : the number of each training (trainings,)
-    seeds : the seed of each training, by which trainings are paired. Empty for a number that no training changes.
-    parts : what the patients of each group add
-    fewest : the fewest patients behind any part of the number, such as a site or a class
-    scale : the scale of a number that is no sum of others: see `single`
+    values : the value in each training (trainings,)
+    seeds : the seed of each training, by which trainings are paired; empty for a value that does not depend on training
+    parts : the contribution of the patients of each group
+    fewest : the number of patients in the smallest part of the value, such as a site or a class
+    scale : how the interval is made (see `Metric.scale`); empty for a sum or difference of estimates
     """
 
     values: np.ndarray
@@ -152,43 +158,46 @@ class Estimate:
 
     @functools.cached_property
     def mean(self) -> float:
-        """The mean over trainings; NaN without any."""
+        """The mean of the value over trainings; NaN without any training."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
     @property
     def std(self) -> float:
-        """The standard deviation over trainings; NaN for a single one."""
+        """The standard deviation of the value over trainings; NaN for a single training."""
         return float(self.values.std(ddof=1)) if len(self.values) > 1 else math.nan
 
     @property
     def patients(self) -> int:
-        """The number of patients behind the number, each once."""
+        """The number of patients behind the estimate, each counted once."""
         return sum(part.tested for part in self.parts.values())
 
     @property
     def rarer(self) -> int:
-        """The number of patients of the rarer class of each site, summed over sites."""
+        """The number of patients of the rarer class at each site, summed over sites."""
         return sum(part.rarer for part in self.parts.values())
 
     @property
     def over_patients(self) -> Spread:
-        """The variance over patients, with these trainings, to either side alike."""
+        """The variance over patients, for the given trainings, before it is split into its two sides."""
         return _sum([(part.variance, part.df) for part in self.parts.values()])
 
     def towards(self, higher: bool) -> Spread:
-        """Return the variance over patients, with these trainings, towards higher or towards lower numbers."""
+        """Return the variance over patients, for the given trainings, towards `higher` or else lower values."""
         sides = ((part.above if higher else part.below, part) for part in self.parts.values())
         return _sum([(part.variance * side, part.df) for side, part in sides])
 
     @property
     def over_trainings(self) -> Spread:
-        """The variance over trainings, with these patients. Needs two trainings."""
+        """The variance over trainings, for the given patients. Needs two trainings or more."""
         number = len(self.values)
         return Spread(float(self.values.var(ddof=1) / number), number - 1)
 
     @property
     def residual(self) -> Spread:
-        """What trainings do to single patients, which both other sources hold. Needs two trainings."""
+        """The variance of the interaction between trainings and patients. Needs two trainings or more.
+
+        It is a part of the variance over trainings and of the variance over patients.
+        """
         number = len(self.values)
         parts = []
         for part in self.parts.values():
@@ -197,7 +206,10 @@ class Estimate:
         return _sum(parts)
 
     def spread(self, higher: bool) -> Spread:
-        """Return the variance over new patients and trainings to one side; over patients alone, with one training."""
+        """Return the variance over new patients and new trainings, towards `higher` or else lower values.
+
+        With a single training it is the variance over patients alone.
+        """
         patients = self.towards(higher)
         if len(self.values) < 2:
             return patients
@@ -205,31 +217,37 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """True where there are enough patients for an interval and they, or their samples, differ.
+        """True if there are enough patients for an interval, and they, or at least their samples, differ.
 
-        A difference of zero is known without that: it is true of these patients, and nothing is sure about it.
+        A difference of zero that does not vary over patients is known, too.
         """
         if not self.over_patients.variance and (self.scale or abs(self.mean) > ALIKE):
             return False
         return self.fewest >= FEWEST and not np.isnan(self.mean)
 
     def interval(self) -> tuple[float, float]:
-        """Return the interval over patients and trainings; NaN with too few patients."""
+        """Return the 95% interval over patients and trainings; NaN with too few patients."""
         return self._interval(self.spread)
 
     def interval_over_patients(self) -> tuple[float, float]:
-        """Return the interval over patients, with these trainings; NaN with too few of them."""
+        """Return the 95% interval over patients, for the given trainings; NaN with too few patients."""
         return self._interval(self.towards)
 
     def _interval(self, spread: Callable[[bool], Spread]) -> tuple[float, float]:
+        """Return the 95% interval.
+
+        `spread` is a method that returns the variance towards higher (True) or lower values.
+        """
         if not self.known:
             return NO_INTERVAL
         return bounds(self.mean, spread(False))[0], bounds(self.mean, spread(True))[1]
 
     def bounded(self, ends: tuple[float, float], difference: bool = False) -> Bounds:
-        """Return both intervals, cut at the `ends` of what the number can be; those of a difference, with `difference`.
+        """Return both intervals, clipped to the range of possible values.
 
-        Every interval of a table comes from here, so that equal numbers have equal intervals in all tables.
+        `ends` are the lowest and highest value of the metric. With `difference`, the range of a difference of two
+        values is taken. Every interval of a table comes from here, so that equal values have equal intervals in all
+        tables.
         """
         low, high = ends
         if difference:
@@ -239,32 +257,41 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """The two-sided p of the t test that the number is zero, over patients and trainings; NaN with too few."""
+        """The two-sided p value of the t test that the value is zero, over patients and trainings.
+
+        NaN with too few patients.
+        """
         return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else math.nan
 
     def p_above(self, bound: float) -> float:
-        """Return the one-sided p of the t test whose null hypothesis is that the number is at most `bound`.
+        """Return the one-sided p value of the t test whose null hypothesis is that the value is at most `bound`.
 
-        It is below 0.025 exactly where the lower end of the 95% interval is above `bound`. NaN with too few patients.
+        It is below 0.025 exactly if the lower end of the 95% interval is above `bound`. NaN with too few patients.
         """
         if not self.known:
             return math.nan
         return one_sided_p(self.mean - bound, self.spread(self.mean < bound))
 
     def of_seeds(self, seeds: Sequence[int]) -> Estimate:
-        """Return the estimate from some of its trainings; the same for each where no training changes it."""
+        """Return the estimate from the trainings with some seeds.
+
+        A value that does not depend on training is repeated.
+        """
         rows = [self.seeds.index(seed) if self.seeds else 0 for seed in seeds]
         parts = {group: replace(part, influence=part.influence[rows]) for group, part in self.parts.items()}
         return replace(self, values=self.values[rows], seeds=tuple(seeds), parts=parts)
 
     def rounded(self, decimals: int) -> Estimate:
-        """Return the estimate with so many decimals: the noise of floating-point numbers has no sign and no spread."""
+        """Return the estimate with values and influences rounded to `decimals`, which removes floating-point noise.
+
+        Otherwise a difference of zero could have a sign and a variance.
+        """
         parts = {g: replace(part, influence=part.influence.round(decimals)) for g, part in self.parts.items()}
         return replace(self, values=self.values.round(decimals), parts=parts)
 
 
 NOTHING = Estimate(np.empty(0))
-"""The estimate of a number that has no value in any training."""
+"""The estimate of a value that no training has."""
 
 
 def single(
@@ -275,22 +302,23 @@ def single(
     seed: int | None = None,
     scale: str = "",
 ) -> Estimate:
-    """Return the number of one training on samples of one group.
+    """Return the estimate of one training from samples of one group.
 
-    Each part of the influence has the factor k / (k - 1) of the variance over its k patients. For an AUC, whose parts
-    are the classes, that is the variance of DeLong with one sample of each patient, and Obuchowski's where each patient
-    has both classes.
+    The variance over k patients of each part of the value (each class, for an AUC) has the factor k / (k - 1). For an
+    AUC that is DeLong's variance with one sample for each patient, and Obuchowski's if each patient has both classes.
 
-    Patients who are alike, such as ten with four right of five samples each, leave no variance, though other patients
-    may differ. Their variance is then that of the samples, as if each were a patient.
+    If the influences of all patients are zero, as with ten patients who each have four of five samples right, their
+    variance would be zero though other patients may differ. Then each sample counts as a patient.
 
     Parameters
     ----------
-    influence : by how much the number changes with the weight of each sample, (n,), or (n, columns) where the number
-        is a sum of parts that different samples count in, with NaN for samples that do not count in a part; None where
-        that is unknown
-    people : the numbers of the patients of the samples (n,), from 0
-    scale : how the interval is made: see `Metric.scale`; empty for a number that is no score
+    value : the score, or another number, of the training
+    influence : by how much the value changes with the weight of each sample (n,); or (n, columns) if the value is a sum
+        of parts in which different samples count, with NaN for a sample that does not count in a part; None if unknown
+    people : the number of the patient of each sample (n,), from 0
+    group : data and site of the samples
+    seed : the seed of the training; None if the value does not depend on training
+    scale : how the interval is made (see `Metric.scale`); empty for a value that is no score
     """
     values = np.array([value], dtype=float)
     seeds = () if seed is None else (seed,)
@@ -320,30 +348,27 @@ def of_metric(
     group: Group,
     seed: int | None = None,
 ) -> Estimate:
-    """Return the score of one training on samples of one group; see `single`."""
+    """Return the estimate of a metric in one training, from samples of one group.
+
+    `label` (n,) are true classes, `probability` (n, classes) the predictions, and `people` (n,) the numbers of the
+    patients; `group` and `seed` are as in `single`.
+    """
     value, influence = metric.value(label, probability), metric.influence(label, probability)
     return single(value, influence, people, group, seed, metric.scale)
 
 
 def _alike(influence: np.ndarray) -> bool:
-    """Return whether none of these patients (patients,) moves the number."""
+    """Return whether the influences (patients,) of all patients are zero, up to rounding errors."""
     return bool((np.abs(influence) <= ALIKE).all())
 
 
 def _in_step(variances: Sequence[float]) -> float:
-    """Return the variance of a sum of numbers that vary together, each given by its own variance."""
+    """Return the variance of a sum of perfectly correlated values, from the variance of each."""
     return float(sum(map(math.sqrt, variances)) ** 2)
 
 
 class _Column(NamedTuple):
-    """The influences of the samples that count in one part of a number, by patient.
-
-    Attributes
-    ----------
-    value : the influence of each sample (samples,)
-    mean : the mean influence of the samples of its patient, for each sample (samples,)
-    sizes : the number of samples of each patient (patients,)
-    """
+    """The samples that count in one part of a value, such as a class, with their patients."""
 
     value: np.ndarray
     mean: np.ndarray
@@ -351,14 +376,17 @@ class _Column(NamedTuple):
 
     @property
     def alike(self) -> bool:
-        """True where patients have equally many samples, and all samples of a patient have one influence."""
+        """True if all patients have equally many samples, and all samples of a patient have the same influence."""
         if not len(self.sizes) or self.sizes.min() < self.sizes.max():
             return False
         return bool((np.abs(self.value - self.mean) <= ALIKE).all())
 
 
 def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, list[_Column]]:
-    """Return the scaled influence of each patient (patients,), and the influences of samples (n, columns) by column."""
+    """Return the influence of each patient (patients,), scaled as in `Part`, and the samples of each column.
+
+    `influence` (n, columns) are the influences of samples, and `people` (n,) the numbers of their patients.
+    """
     width = int(people.max(initial=-1)) + 1
     total = np.zeros(width)
     columns = []
@@ -375,10 +403,10 @@ def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarra
 
 
 def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
-    """Return how far samples of a patient agree, from 0 to 1, and how many independent samples would vary as much.
+    """Return how far the samples of a patient agree, from 0 to 1, and the effective number of independent samples.
 
-    The first is the share of the variance that does not lie within patients, and 1 where nothing varies. The second
-    follows from Kish's design effect (Survey Sampling, 1965), for the class where it is smallest.
+    The agreement is the share of the variance of influences that lies between patients, and 1 if nothing varies. The
+    effective number follows from Kish's design effect (Survey Sampling, 1965), for the class in which it is smallest.
     """
     within = whole = 0.0
     for column in columns:
@@ -396,16 +424,16 @@ def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
 def _sided(part: Part, value: float, scale: str) -> Part:
     """Return the part with its least variance (`floor`) and its variance to either side (`below`, `above`).
 
-    Scales `share` and `unit`: the sides are those of Wilson's interval, for as many independent samples as vary as much
-    as these patients. The floor is the variance if half a patient more had been answered wrongly, as far as the samples
-    of a patient agree, since few patients may all be right by chance. So n patients who are all right have Wilson's
-    interval of n of n.
+    Scales `share` and `unit`: the sides are those of Wilson's interval, for the effective number of independent
+    samples. The least variance is the one if half a patient more had been predicted wrongly, as far as the samples of a
+    patient agree, since few patients may all be right by chance. So n patients who are all right have Wilson's interval
+    of n of n.
 
-    Scale `logit`, of an AUC and an average precision: the sides are those of the interval on the logit scale, where the
-    standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505). At a score of 1, half a
-    pair of patients counts as ranked wrongly.
+    Scale `logit`, for an AUC A and an average precision: the sides are those of the interval on the logit scale, where
+    the standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505). At a score of 1, half
+    a pair of patients counts as ranked wrongly.
 
-    A part of any other scale is returned as it is.
+    A part of any other scale is returned unchanged.
     """
     if not 0 <= value <= 1 or not part.rarer:
         return part
@@ -433,7 +461,10 @@ def _sided(part: Part, value: float, scale: str) -> Part:
 
 
 def over_trainings(trainings: Sequence[Estimate]) -> Estimate:
-    """Return the estimates of single trainings on the same samples as one; no interval where any of them has none."""
+    """Return the estimates of single trainings on the same samples as one estimate over trainings.
+
+    It has no interval if one of them has no influences.
+    """
     values = np.concatenate([training.values for training in trainings])
     seeds = tuple(seed for training in trainings for seed in training.seeds)
     scale = trainings[0].scale
@@ -456,7 +487,7 @@ def over_trainings(trainings: Sequence[Estimate]) -> Estimate:
 
 
 def over_folds(folds: Sequence[Estimate]) -> Estimate:
-    """Return the mean of scores of the same samples, by the models of several folds of one training."""
+    """Return the mean of the scores that the models of several folds of one training have on the same samples."""
     whole = mean(folds)
     if len(folds) == 1 or not whole.parts:
         return whole
@@ -466,12 +497,12 @@ def over_folds(folds: Sequence[Estimate]) -> Estimate:
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of estimates, such as those of several sites, each counted once."""
+    """Return the mean of estimates, such as the scores at several sites, with equal weights."""
     return _sum_of([(1 / len(estimates), estimate) for estimate in estimates])
 
 
 def minus(left: Estimate, right: Estimate) -> Estimate:
-    """Return the difference of two estimates, paired by trainings and patients."""
+    """Return the difference `left` minus `right`, in which trainings (by seed) and patients are paired."""
     return _sum_of([(1.0, left), (-1.0, right)])
 
 
@@ -481,7 +512,10 @@ def times(estimate: Estimate, factor: float) -> Estimate:
 
 
 def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
-    """Return the weighted sum of estimates over the trainings that all of them have."""
+    """Return the weighted sum of estimates, over the seeds that all of them have.
+
+    `parts` are weights with estimates.
+    """
     if len(parts) == 1 and parts[0][0] == 1:
         return parts[0][1]
     if not all(len(estimate.values) for _, estimate in parts):
@@ -501,7 +535,10 @@ def _sum_of(parts: Sequence[tuple[float, Estimate]]) -> Estimate:
 
 
 def _stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
-    """Return tables of influences below each other; patients that some of them lack move nothing there."""
+    """Return influences (trainings, patients) of several tables as one.
+
+    Patients that a table lacks have influence 0 in it.
+    """
     width = max(table.shape[1] for table in tables)
     return np.concatenate(
         [table if table.shape[1] == width else np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables]
@@ -509,7 +546,7 @@ def _stacked(tables: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the sum of two tables of influences; patients that only one of them has come last."""
+    """Return the sum of two tables of influences (trainings, patients); further patients of one table come last."""
     narrow, wide = sorted((left, right), key=lambda table: table.shape[1])
     out = wide.copy()
     out[:, : narrow.shape[1]] += narrow
@@ -517,12 +554,12 @@ def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def crossed(trainings: Spread, patients: Spread, residual: Spread) -> Spread:
-    """Return the spread of a mean over new trainings and new patients, who are scored by all trainings.
+    """Return the variance of a mean over new trainings and new patients, if all trainings score the same patients.
 
-    It is that of trainings + patients - residual of the two-way analysis of variance, whose components below zero count
-    as zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596). Where trainings, or
-    patients, vary no more than the residual, their own component is zero, and their degrees of freedom must not count:
-    these fade out where the component is less than a tenth of that spread, since the interval would jump otherwise.
+    It is trainings + patients - residual in the two-way analysis of variance, in which a component below zero counts as
+    zero. The degrees of freedom are Satterthwaite's (Hillis, Stat Med 2007;26:596). If trainings, or patients, vary no
+    more than the residual, their own component is zero and their degrees of freedom must not count. These fade out as
+    the component falls below a tenth of the variance of its source, since the interval would jump otherwise.
     """
     total = residual.variance
     squares = [(residual.variance**2, residual.df)]
@@ -541,24 +578,25 @@ def _sum(parts: Sequence[tuple[float, float]]) -> Spread:
 
 
 def _satterthwaite(total: float, squares: Sequence[tuple[float, float]]) -> float:
-    """Return the degrees of freedom of a sum of variances (Biometrics Bull 1946;2:110); infinite without any.
+    """Return the degrees of freedom of a sum of variances by Satterthwaite (Biometrics Bull 1946;2:110).
 
-    `squares` are the squares of the variances, each with its degrees of freedom.
+    `total` is the sum, and `squares` are the squared variances with their degrees of freedom. The result is infinite if
+    no variance has finite degrees of freedom.
     """
     inverse = sum(square / df for square, df in squares if square and df)
     return float(total**2 / inverse) if inverse else math.inf
 
 
 def bounds(mean: float, spread: Spread, level: float = LEVEL) -> tuple[float, float]:
-    """Return the t interval of a mean; the normal interval with infinite degrees of freedom."""
+    """Return the t interval of a mean at confidence `level`, from its variance and degrees of freedom (`spread`)."""
     half = stdtrit(spread.df, (1 + level) / 2) * np.sqrt(spread.variance)
     return float(mean - half), float(mean + half)
 
 
 def one_sided_p(mean: float, spread: Spread) -> float:
-    """Return the p of the t test that a mean is zero or less. It is below 0.025 where the 95% interval is above 0.
+    """Return the one-sided p value of the t test whose null hypothesis is that a mean is zero or less.
 
-    Without any spread it is 0 or 1, and 0.5 for a mean of zero.
+    It is below 0.025 if the 95% interval is above 0. Without any variance it is 0 or 1, and 0.5 for a mean of zero.
     """
     if spread.variance <= 0:
         return float(0.5 * (1 - np.sign(mean)))
@@ -566,7 +604,10 @@ def one_sided_p(mean: float, spread: Spread) -> float:
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Return the interval of a share of n independent samples (Wilson, J Am Stat Assoc 1927;22:209)."""
+    """Return Wilson's 95% interval of a share of n independent samples (J Am Stat Assoc 1927;22:209).
+
+    `n` may be fractional; NaN if it is 0 or less.
+    """
     z = ndtri((1 + LEVEL) / 2)
     n = n if n > 0 else math.nan
     centre = share + z**2 / (2 * n)

@@ -1,4 +1,4 @@
-"""The numbers of a study by condition, site and inference: what tables, sentences and the page are made of."""
+"""The numbers of a study, looked up by condition, site and inference, for the tables and sentences of its page."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from .numbers import Names, Numbers
 from .values import DASH, NAN, Recovered, Value
 
 ALPHA = 0.025
-"""The one-sided probability with which something is called sure by chance, at any of the sites."""
+"""One-sided significance level, over all sites together, of the words `surely` and `sure`."""
 LABELS = "uses labels of the site"
-"""Part of the name of every inference that uses labels."""
+"""Text in the displayed name of every inference that uses labelled images of the site."""
 
 
 class Findings:
-    """The numbers of a study (see `values.Numbers`) by condition, inference, role, site and metric.
+    """The numbers of a study, looked up by condition, inference, role, site and metric.
 
     Attributes
     ----------
+    metrics, headline : the metrics of the study by name, and its headline metric
     conditions : the conditions of the study, in its order
     keys : the ids of the inferences
-    baseline : the id of the inference that others are compared with, if the study has it
-    gate : the metric that says whether a model has learnt anything at home (see `effects.gate`)
+    baseline : the id of the baseline inference, with which others are compared; None if the study does not have it
+    gate : the metric that decides whether a model has learnt anything at internal sites (see `effects.gate`)
     """
 
     def __init__(self, names: Names, numbers: Numbers) -> None:
@@ -46,46 +47,52 @@ class Findings:
 
     @property
     def several(self) -> bool:
-        """True where there are several partitions."""
+        """True if the study has several partitions."""
         return several(self.conditions)
 
     @property
     def averaged(self) -> bool:
-        """True where a mean over partitions says something (see `conditions.averaged`)."""
+        """True if the study reports means over partitions (see `conditions.averaged`)."""
         return averaged(self.conditions)
 
     @property
     def tests_inside(self) -> bool:
-        """True where internal sites have test samples in any partition, so that there may be a gap."""
+        """True if internal sites have test samples in any partition, so that a loss outside can be measured."""
         return any(one.tests_inside for one in self.conditions)
 
     def full(self, condition: Condition) -> str:
-        """Return the title of a condition, with its partition where there are several."""
+        """Return the title of a condition, with its partition if the study has several."""
         return condition.full_title(self.several)
 
     def title(self, condition: Condition) -> str:
-        """Return the title of a condition, with its partition where there are several that are not averaged."""
+        """Return the title of a condition, with its partition if the study has several and does not average them."""
         return condition.full_title(self.several and not self.averaged)
 
     def others(self, condition: Condition | None = None) -> list[str]:
-        """Return all inferences but the baseline, or those that the study asks of a condition."""
+        """Return the ids of all inferences of a condition, or of the study, except the baseline."""
         return [k for k in (condition.inferences if condition else self.keys) if k != self.baseline]
 
     def compared(self, condition: Condition | None = None) -> list[str]:
-        """Return the inferences whose gain over the baseline is shown: those that use no labels of the site.
+        """Return the ids of the inferences whose gain over the baseline is shown: all that use no labels of the site.
 
-        There are none where the baseline is not asked for.
+        Return [] if the baseline is missing. The inferences are those of a condition, or of the study.
         """
         if self.baseline not in (condition.inferences if condition else self.keys):
             return []
         return [k for k in self.others(condition) if not self.plan.inferences[k].uses_labels]
 
     def value(self, condition: Condition, role: str, site: str, key: str, metric: str = "") -> Value:
-        """Return one row of the summary; an empty value where it is not there."""
+        """Return the score of a condition at a site under the inference `key`, by default in the headline metric.
+
+        The value is empty (NaN) if there is no such score.
+        """
         return self.numbers.find("score", metric or self.headline.name, condition.id, key, role, site)
 
     def slope(self, condition: Condition, role: str, site: str, key: str) -> Value:
-        """Return the calibration slope at a site; an empty value where it is not there."""
+        """Return the calibration slope of a condition at a site under the inference `key`.
+
+        An empty value if unknown.
+        """
         return self.numbers.find("slope", "", condition.id, key, role, site)
 
     def effect(
@@ -98,49 +105,66 @@ class Findings:
         across: bool = False,
         metric: str = "",
     ) -> Value:
-        """Return a level, gap or gain (see `effects.table`); of the headline metric, if no other one is named.
+        """Return a level, gap, loss or gain (see `effects.table`); an empty value if it is not known.
 
-        With `across` it is the mean over the partitions of the condition's family.
+        By default, it is a mean over sites of the headline metric. With `across`, it is the mean over the partitions of
+        the condition's family.
         """
         id_ = condition.family if across else condition.id
         return self.numbers.find(quantity, metric or self.headline.name, id_, key, role, site)
 
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
-        """Return the loss outside: the internal mean minus the external one, turned so that a loss is positive."""
+        """Return the loss outside: the mean over internal minus the mean over external sites, positive for a loss.
+
+        With `across`, it is the mean over the partitions of the condition's family.
+        """
         return self.better(self.effect("gap", condition, key, "internal", across=across))
 
     def losses(self, condition: Condition, key: str) -> dict[str, Value]:
-        """Return the loss at each external site where it is known. Positive is a loss, also where lower is better."""
+        """Return the loss at each external site where it is known; positive for a loss, whatever the metric."""
         places = ((one, site) for one in self.alike(condition) for site in one.partition.external)
         values = {site: self.better(self.effect("loss", one, key, site=site)) for one, site in places}
         return {site: value for site, value in values.items() if value.known}
 
     def losing(self, condition: Condition, key: str) -> list[str]:
-        """Return the external sites that surely lose more than the margin, the worst first (Holm over sites)."""
+        """Return the external sites that surely lose more than the margin, with the largest loss first.
+
+        Surely means by one-sided p values after Holm's adjustment over sites.
+        """
         losses = self.losses(condition, key)
         return self._sure(losses, {site: value.p for site, value in losses.items()})
 
     def worse(self, condition: Condition, key: str) -> list[str]:
-        """Return the external sites that are surely worse than the mean of all of them, the worst first (Holm)."""
+        """Return the external sites that are surely worse than the mean of all, with the largest loss first.
+
+        Surely means by one-sided p values after Holm's adjustment over sites.
+        """
         found = ((site, one) for one in self.alike(condition) for site in one.partition.external)
         p = {site: self.effect("worse", one, key, site=site).p for site, one in found}
         return self._sure(self.losses(condition, key), p)
 
     def _sure(self, losses: dict[str, Value], p: dict[str, float]) -> list[str]:
+        """Return the sites whose p value is below ALPHA after Holm's adjustment, with the largest loss first."""
         adjusted = comparisons.holm(np.nan_to_num([p[site] for site in losses], nan=1.0))
         sites = [site for site, one in zip(losses, adjusted, strict=True) if one < ALPHA]
         return sorted(sites, key=lambda site: -losses[site].mean)
 
     def gain(self, condition: Condition, key: str, role: str, site: str = ALL, across: bool = False) -> Value:
-        """Return what an inference adds to the baseline. Positive is better, also where lower is better."""
+        """Return the score with an inference minus the score with the baseline, turned so that positive is better.
+
+        With `across`, it is the mean over the partitions of the condition's family.
+        """
         return self.better(self.effect("gain", condition, key, role, site, across))
 
     def level(self, entry: Entry, role: str) -> Value:
-        """Return the mean over sites of the headline metric of what is compared."""
+        """Return the mean over sites of the headline metric of one side of a comparison."""
         return self.effect("level", entry.condition, entry.inference, role, across=self.averaged)
 
     def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Value:
-        """Return the first condition minus the second at a site, whichever way round it was compared."""
+        """Return the headline metric of the first side minus the second, by default as a mean over sites.
+
+        comparisons.csv may list the pair in either order. The value is empty if it does not list the pair.
+        """
         pair, turned = (
             self.numbers.find("difference", self.headline.name, *one, role, site, *other)
             for one, other in ((first, second), (second, first))
@@ -148,20 +172,26 @@ class Findings:
         return pair if pair.known else turned.turned()
 
     def better(self, value: Value) -> Value:
-        """Return a level or a difference, turned so that more is better."""
+        """Return a value of the headline metric, multiplied by -1 if lower is better, so that more is better."""
         return value if self.headline.higher_is_better else value.turned()
 
     @property
     def margin(self) -> float:
-        """The largest loss outside that counts as holding up; 0 where there is none."""
+        """The largest loss at external sites with which a model still holds up; 0 if the study has no margin."""
         return effects.margin(self.plan, self.headline)
 
     def alike(self, condition: Condition) -> list[Condition]:
-        """Return the conditions that a number is averaged over: one for each partition, or the condition alone."""
+        """Return the conditions over which the numbers of a condition are averaged, one for each partition.
+
+        Without averaging over partitions, that is the condition alone.
+        """
         return [c for c in self.conditions if c.family == condition.family] if self.averaged else [condition]
 
     def blind(self, condition: Condition, key: str, role: str) -> Value:
-        """Return `chance` and `majority` of the headline metric, as means over the sites that count in its level."""
+        """Return the scores of a guess (`chance`) and of always giving the commonest class (`majority`), in a value.
+
+        They are means of the headline metric over the sites of a role that have a score.
+        """
         means = []
         for one in self.alike(condition):
             values = [self.value(one, site_role, site, key) for site_role, site in one.sites() if site_role == role]
@@ -171,10 +201,10 @@ class Findings:
         return Value(chance=float(chance), majority=float(majority))
 
     def recovered(self, condition: Condition, key: str) -> Recovered:
-        """Return what an inference recovers of the external loss: its external gain, in units of the metric.
+        """Return the external gain of an inference, as what it recovers of the loss outside, or the reason for none.
 
-        The gap need not shrink as much, since an inference may change internal sites too. Both gap and gain must be
-        established, and the gap must reach the margin.
+        Internal sites may change too, so that the gap need not shrink by as much. Both the loss and the gain must be
+        sure, and the loss may not lie below the margin.
         """
         if self.baseline is None or key == self.baseline or self.plan.inferences[key].uses_labels:
             return Recovered(why=DASH)
@@ -191,7 +221,10 @@ class Findings:
         return Recovered(why=why) if why else Recovered(gain)
 
     def left_out(self, role: str = "", metric: str = "", conditions: list[Condition] | None = None) -> list[str]:
-        """Return the sites at which a metric is not defined, or means something else, and counts in no mean."""
+        """Return the sites that count in no mean, since the metric is not defined or all test samples have one class.
+
+        By default, the headline metric is meant, and the sites of both roles and all conditions.
+        """
         name = metric or self.headline.name
         sites = [
             site
@@ -202,7 +235,7 @@ class Findings:
         return list(dict.fromkeys(sites))
 
     def too_few(self, condition: Condition, role: str) -> list[str]:
-        """Return the sites of a role that count in no mean of the headline metric, having too few patients."""
+        """Return the sites of a role that count in no mean of the headline metric, for having too few patients."""
         key = condition.level_inference
         if not self.effect("level_of_all", condition, key, role).known:
             return []
@@ -211,7 +244,7 @@ class Findings:
         return [site for site, value in values.items() if value.known and value.rarer < FEWEST]
 
     def without_interval(self, conditions: list[Condition], roles: tuple[str, ...]) -> list[str]:
-        """Return the sites with a value of the headline metric, but too few patients for its interval."""
+        """Return the sites of some roles with a headline score but too few patients for its interval."""
         sites = [
             site
             for condition in conditions
@@ -222,17 +255,17 @@ class Findings:
         return list(dict.fromkeys(sites))
 
     def scored(self, condition: Condition, key: str) -> bool:
-        """Return whether any run of a condition has been scored, even if the metric is defined nowhere."""
+        """Return whether any run of a condition has been scored under an inference, even if no metric is defined."""
         return any(self.value(condition, role, site, key).seeds for role, site in condition.sites())
 
     def worst(self, condition: Condition, key: str) -> str | None:
-        """Return the external site with the worst headline value, or None if no value is known."""
+        """Return the external site with the worst headline score, or None if no score is known."""
         values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
         defined = {site: value for site, value in values.items() if not math.isnan(value)}
         return (min if self.headline.higher_is_better else max)(defined, key=defined.__getitem__, default=None)
 
     def name(self, key: str) -> str:
-        """Return the name of an inference for people, with settings where several share the name."""
+        """Return the displayed name of an inference, with the settings that tell it from others of the same name."""
         inference = self.plan.inferences[key]
         name = inference.display_name
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]

@@ -1,4 +1,4 @@
-"""The answers to the hypotheses of a study: hypotheses.csv. Its head imports neither torch nor pandas."""
+"""Answers to the hypotheses that a study registers: hypotheses.csv. Importing it needs neither torch nor pandas."""
 
 from __future__ import annotations
 
@@ -23,37 +23,40 @@ COLUMNS = [
     *("than_at", "direction", "margin", "answer", "reason", "mean", "std", "seeds", "patients", "low", "high"),
     *("low_patients", "high_patients", "without"),
 ]
-"""`mean` is positive where the first side is better, and `reason` says why nothing can be told. `without` is the number
-of patients with most test samples that are left out at each site."""
+"""Columns of hypotheses.csv.
+
+`mean` is positive if the first side is better, and `reason` says why there is no answer. `without` is the number of
+patients with the most test samples that are left out at each site.
+"""
 YES = "yes"
 NO = "no"
 CANNOT_TELL = "cannot tell"
 NOT_RUN = "not run"
 FEWEST_TRAININGS = 3
-"""With fewer trainings nothing is said of a condition as a method, as between conditions."""
+"""With fewer trainings there is no answer, since a condition is then not known as a method."""
 
 
 class Side(NamedTuple):
-    """One side of a difference: the cells of a condition under an inference at the sites that count.
+    """One side of the difference in a hypothesis: a condition under an inference, as cells at the sites that count.
 
-    A condition with several partitions has the cells of all of them.
+    With several partitions (leave-one-site-out) it has the cells of all of them.
     """
 
     cells: tuple[Cell, ...]
 
     @property
     def sites(self) -> str:
-        """The sites that count, each once, with spaces between them."""
+        """The names of the sites, each once, separated by spaces."""
         return " ".join(dict.fromkeys(cell.site for cell in self.cells))
 
     @property
     def id(self) -> str:
-        """The id of the condition or, where it has several partitions, of its mean over them."""
+        """The id of the condition or, with several partitions, of its family."""
         ids = {cell.condition.id for cell in self.cells}
         return ids.pop() if len(ids) == 1 else self.cells[0].condition.family
 
     def estimate(self, scores: Estimates | Without, metric: str) -> Estimate | None:
-        """Return the mean over the sites; None where one of them has no score."""
+        """Return the mean of a metric over the sites, or None if one of them has no score."""
         from . import estimates
 
         levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
@@ -62,16 +65,17 @@ class Side(NamedTuple):
 
 
 def require(plan: Plan) -> None:
-    """Raise UserError for the first hypothesis whose sides the study does not have."""
+    """Raise UserError for the first hypothesis that names a condition or site which the study does not have."""
     for number in range(len(plan.study.hypotheses)):
         sides(plan, number)
 
 
 def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
-    """Return both sides of a hypothesis; None at mini scale where a side matches nothing.
+    """Return both sides of a hypothesis of the study, by its number from 0.
 
-    Conditions that differ in their partition alone, as where each site is left out in turn, are one side. Raises
-    UserError where a side matches no condition, or several, or names a site at which it is not tested.
+    None at mini scale if a side matches nothing. Conditions that differ in their partition alone, as in
+    leave-one-site-out, form one side. Raises UserError if a side matches no condition, or several, or names a site at
+    which it is not tested.
     """
     hypothesis = plan.study.hypotheses[number]
     where = f"{plan.path}.hypotheses.{number}"
@@ -96,7 +100,10 @@ def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
 
 
 def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
-    """Return the cells at the sites that count. Raises UserError where there are none at one of them."""
+    """Return the cells at the sites that a side names: a role, or a list of sites.
+
+    Raises UserError, about the key `where`, if the condition is not tested at one of them.
+    """
     if isinstance(sites, str):
         chosen = [cell for cell in cells if cell.role == sites]
         if not chosen:
@@ -115,7 +122,10 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
 
 
 def rows(study: Estimates) -> Iterator[Row]:
-    """Yield the numbers of hypotheses.csv (see `table`); none of a hypothesis of which a side has no score."""
+    """Yield the numbers of hypotheses.csv (see `table`) as rows of numbers.parquet.
+
+    A hypothesis of which one side has no score has no row.
+    """
     from . import estimates
     from .numbers import row
     from .subgroups import Without
@@ -133,12 +143,15 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def _fewer(plan: Plan) -> dict[int, None]:
-    """Return how many of the largest patients are left out at each site: none, and as many as the study says."""
+    """Return the numbers of largest patients to leave out at each site, as keys: 0 and, if set, `without_largest`."""
     return dict.fromkeys((0, plan.study.without_largest or 0))
 
 
 def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> dict[str, str]:
-    """Return the columns that name the number of a hypothesis (see `values.Key`)."""
+    """Return the columns that identify the number of a hypothesis in numbers.parquet (see `numbers.Key`).
+
+    `number` counts hypotheses from 0, and `without` is the number of largest patients that are left out.
+    """
     first, second = both
     return {
         **{"metric": plan.study.headline, "column": str(without), "group": str(number + 1)},
@@ -148,11 +161,11 @@ def _about(plan: Plan, number: int, both: tuple[Side, Side], without: int) -> di
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return hypotheses.csv: the difference that each hypothesis is about, with its interval and the answer.
+    """Return hypotheses.csv from the numbers of a study: the difference in each hypothesis, its interval and answer.
 
-    Where the study asks for it, there is a second row of each, without the patients with most samples of each site.
-    `low` and `high` hold patients and trainings, and `low_patients` and `high_patients` patients alone. The interval of
-    each hypothesis is its own, at 95%: it is not widened for their number.
+    If the study sets `without_largest`, each hypothesis has a second row, without the patients with the most samples at
+    each site. `low` and `high` are the interval over patients and trainings, `low_patients` and `high_patients` over
+    patients alone. Each interval is at 95%, and not widened for the number of hypotheses.
     """
     import pandas as pd
 
@@ -166,6 +179,7 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
 
 
 def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, Any]:
+    """Return the row of hypotheses.csv for a hypothesis, by its number from 0, without some of the largest patients."""
     hypothesis = plan.study.hypotheses[number]
     row: dict[str, Any] = {
         "study": plan.name,
@@ -187,9 +201,9 @@ def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, A
 
 
 def judged(hypothesis: Hypothesis, low: float, high: float, trainings: int) -> tuple[str, str]:
-    """Return the answer to a hypothesis about a difference with this interval, and why nothing can be told.
+    """Return the answer to a hypothesis from the interval of its difference, and the reason if it cannot be told.
 
-    It is yes where every value of the interval agrees with the claim, and no where every value contradicts it.
+    The answer is yes if all values of the interval agree with the claim, and no if all of them contradict it.
     """
     if trainings < FEWEST_TRAININGS:
         return CANNOT_TELL, f"fewer than {FEWEST_TRAININGS} trainings"

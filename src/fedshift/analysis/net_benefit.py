@@ -1,4 +1,4 @@
-"""Curves of two-class studies over all thresholds: the net benefit beside treating all or none, and ROC curves."""
+"""Curves over all thresholds for studies with two classes: net benefit (decision curves), and ROC curves."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from .operating_point import Scored, positive_class, scored, together
 from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
 
 FIGURE = "decision_curve"
-"""The figure that needs the table."""
+"""Name of the figure that shows net_benefit.csv, which is made only for studies with this figure."""
 POINTS = 46
-"""Thresholds of a curve, in equal steps: steps of 0.01 from 0.05 to 0.5."""
+"""Number of thresholds of a decision curve: steps of 0.01 from 0.05 to 0.5, unless the study sets another range."""
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", *INFERENCE),
     *("threshold", "patients", "samples", "prevalence", "model", "all", "low", "high"),
 ]
 GRID = np.linspace(0, 1, 101)
-"""Shares of negatives at which the curves of trainings are averaged."""
+"""False-positive rates at which the ROC curves of trainings are averaged."""
 CURVES = ["condition_id", "inference_id", "role", "site", "false_positives", "sensitivity"]
 
 
 class Benefit(NamedTuple):
-    """Contribution of each sample to net benefit, (n, thresholds): with the model, and if all are treated."""
+    """Contributions of samples to net benefit (n, thresholds): with the `model`, and if `everyone` is treated."""
 
     model: np.ndarray
     everyone: np.ndarray
 
 
 def benefit(positive: np.ndarray, score: np.ndarray, thresholds: np.ndarray) -> Benefit:
-    """Return the net benefit of single samples (n,); the mean over samples is the net benefit of the site.
+    """Return the contribution of each sample (n,) to net benefit; their mean is the net benefit at the site.
 
-    A treated positive adds 1, and a treated negative takes t / (1 - t) at the threshold t, so that the mean is
-    TP / n - FP / n t / (1 - t) (Vickers and Elkin, Med Decis Making 2006;26:565). Treating none has a net benefit of 0.
+    `positive` and `score` (n,) are true classes (bool) and probabilities of the positive class. A treated positive adds
+    1, and a treated negative -t / (1 - t) at the threshold t, so that the mean is TP / n - FP / n t / (1 - t) (Vickers
+    and Elkin, Med Decis Making 2006;26:565). Treating none has a net benefit of 0.
     """
     positive = np.asarray(positive, dtype=bool)
     score = np.asarray(score, dtype=float)
@@ -51,9 +52,10 @@ def benefit(positive: np.ndarray, score: np.ndarray, thresholds: np.ndarray) -> 
 
 
 def difference(given: Benefit, cluster: np.ndarray, group: Group, seed: int | None = None) -> Estimate:
-    """Return the net benefit of the model minus that of the better default, at one threshold of `given` (n,).
+    """Return the net benefit of the model minus the better of treating all and treating none, at one threshold.
 
-    The better of treating all and treating none is that of these samples.
+    `given` has the contributions of samples (n,), and `cluster` (n,) the numbers of their patients. Which of the two is
+    better is decided on these samples.
     """
     gained = given.model
     if given.everyone.mean() > 0:  # else treating none, whose net benefit is 0, is the better default
@@ -62,11 +64,11 @@ def difference(given: Benefit, cluster: np.ndarray, group: Group, seed: int | No
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return net_benefit.csv: a row for each condition, inference, site and threshold of the declared range.
+    """Return net_benefit.csv: a row for each condition, inference, site and threshold of the study's range.
 
-    `model` is a mean over trainings, and `all` the net benefit of treating everyone. `low` and `high` are the bounds of
-    the difference between the model and the better default (see `difference`), over patients and trainings. The table
-    is empty for studies that do not ask for the figure, or have more than two classes.
+    `model` is the net benefit of the model, as mean over trainings, and `all` the net benefit of treating everyone.
+    `low` and `high` bound the difference between the model and the better of treating all and none, over patients and
+    trainings. The table is empty for studies without the figure `decision_curve`, or with more than two classes.
     """
     plan = names.plan
     rows = list[dict[str, Any]]()
@@ -79,7 +81,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one condition and inference."""
+    """Yield the rows of net_benefit.csv for one condition and inference (`key`)."""
     thresholds = np.linspace(*predicted.plan.study.decision_range, POINTS)
     for (site, role), parts in _by_site(predicted, condition, key, patients).items():
         trainings = [benefit(part.positive, part.score, thresholds) for part in parts]
@@ -95,7 +97,10 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 
 def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
-    """Return the interval of the difference at threshold k over patients and trainings."""
+    """Return the interval of the model's gain over the better default at threshold number k.
+
+    The interval is over patients and trainings, and the default treats all or none.
+    """
     at_threshold = (Benefit(training.model[:, k], training.everyone[:, k]) for training in trainings)
     differences = [difference(one, cluster, group, n) for n, one in enumerate(at_threshold)]
     return estimates.over_trainings(differences).interval()
@@ -104,9 +109,10 @@ def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Gr
 def _by_site(
     predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> dict[tuple[str, str], list[Scored]]:
-    """Return the test samples of each site and role, as each training that can be read scores them.
+    """Return the labels and scores of the test samples by site and role, with one entry for each training.
 
-    At an internal site, the trainings of all folds with one seed are one.
+    At an internal site, the trainings of all folds with one seed are joined into one entry. Trainings without
+    predictions are left out.
     """
     parts: dict[tuple[str, str], dict[tuple[int, int], list[Scored]]] = defaultdict(lambda: defaultdict(list))
     for run, test in predicted.by_site(condition.runs.values(), key):
@@ -117,10 +123,10 @@ def _by_site(
 
 
 def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of the ROC curve of samples (n,), from (0, 0) to (1, 1), both (k,).
+    """Return the corners of the ROC curve of samples (n,), from (0, 0) to (1, 1), as two arrays (k,).
 
-    The first array is the share of negatives that reach a threshold, the second that of positives, which is the
-    sensitivity. The threshold falls over all observed scores, and equal scores share a corner.
+    The first array has false-positive rates, the second true-positive rates (sensitivity). Thresholds are the observed
+    scores from the highest down, and equal scores share a corner.
     """
     found, flagged = (np.append(0, counts) for counts in reached(positive, score))
     false = flagged - found
@@ -128,10 +134,10 @@ def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the sensitivity at each share of GRID, (101,), the mean over the ROC curves of trainings.
+    """Return the mean sensitivity (101,) of the ROC curves of trainings at the false-positive rates GRID.
 
-    Between its corners a curve is straight, so that the area under it is its AUC; where it rises upright, the upper end
-    counts (vertical averaging, Fawcett, Pattern Recognit Lett 2006;27:861).
+    A curve is linear between its corners, so that the area under it is its AUC. Where it rises vertically, its upper
+    end counts (vertical averaging, Fawcett, Pattern Recognit Lett 2006;27:861).
     """
     curves = []
     for false_positives, sensitivity in trainings:
@@ -141,10 +147,11 @@ def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def roc(findings: Findings, predicted: Predictions) -> pd.DataFrame:
-    """Return the mean ROC curve of each condition and external site, with a row for each share of GRID.
+    """Return the mean ROC curve of each condition and external site, with a row for each point of GRID.
 
-    Without external sites the internal ones have curves. The inferences are that of the levels and the one compared
-    with it. A site of one class has no curve, and neither has a study with more than two classes.
+    Without external sites, internal sites have curves. They are made for the inference whose scores are reported, and
+    for the one compared with it. A site with a single class has no curve, and a study with more than two classes has
+    none.
     """
     conditions = findings.conditions if findings.plan.study.two_classes else ()
     rows = [row for condition in conditions for row in _curves(findings, condition, predicted)]
@@ -152,7 +159,7 @@ def roc(findings: Findings, predicted: Predictions) -> pd.DataFrame:
 
 
 def _curves(findings: Findings, condition: Condition, predicted: Predictions) -> Iterator[pd.DataFrame]:
-    """Yield the curves of one condition."""
+    """Yield the mean ROC curve of each site for one condition."""
     positive = positive_class(findings.plan.study)
     keys = dict.fromkeys((condition.level_inference, condition.compared_inference))
     shown = "external" if condition.partition.external else "internal"

@@ -1,7 +1,7 @@
-"""The one table of numbers of a study, numbers.parquet: what is written into it, and what reads it.
+"""The table of all numbers of a study, numbers.parquet: its rows, its columns, and how numbers are looked up.
 
-The CSV files of a study (`RESULT_TABLES`) are views of its rows, and the page looks its numbers up in it.
-`Names` is the one place where ids meet the words that people read: all else in the package is keyed by LEVELS.
+The CSV files of a study (`RESULT_TABLES`) are views of its rows, and the page looks its numbers up in it. `Names` is
+the only place that translates ids into words for people.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .values import NAN, Value
 
 IDS = ["condition_id", "inference_id"]
 LEVELS = ["condition_id", "role", "site", "inference_id", "metric"]
-"""The columns that identify one number of a study, but for its seed."""
+"""The columns that identify a score of a study, except for its seed."""
 SCHEMA: dict[str, tuple[str, str]] = {
     "quantity": ("str", "what the number is, such as `level`, `loss` or `slope`"),
     "metric": ("str", "name of the metric, in whose unit the number is; empty for calibration"),
@@ -58,18 +58,21 @@ SCHEMA: dict[str, tuple[str, str]] = {
     "published published_std": ("float64", "mean and standard deviation that the paper prints"),
     "probability": ("float64", "mean probability of the images of a bin"),
 }
-"""The columns of the table with type and meaning. The text columns, those of `Key`, name a number.
+"""The columns of numbers.parquet, with their type and meaning. The text columns (see `Key`) identify a number.
 
-The unit of a number is that of its metric; shares are from 0 to 1.
+A number is in the unit of its metric; shares are from 0 to 1.
 """
 TYPES = {name: dtype for names, (dtype, _) in SCHEMA.items() for name in names.split()}
 Row = Mapping[str, Any]
-"""A row of the table; columns that do not apply may be absent."""
+"""A row of numbers.parquet; columns that do not apply may be missing."""
 UNBOUNDED = (-math.inf, math.inf)
 
 
 class Key(NamedTuple):
-    """What a number is about; empty where a column of the table does not apply. No two rows agree in it."""
+    """The columns that identify a number in numbers.parquet, empty if they do not apply.
+
+    No two rows have the same key.
+    """
 
     quantity: str
     metric: str = ""
@@ -87,7 +90,11 @@ class Key(NamedTuple):
 def row(
     quantity: str, one: Estimate, ends: tuple[float, float] = UNBOUNDED, difference: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Return the row of an estimate; `ends` are those of what it can be (see `Estimate.bounded`)."""
+    """Return an estimate as a row of numbers.parquet.
+
+    `quantity` names what it is, `ends` are the lowest and highest possible value, at which the intervals are clipped,
+    and `difference` is True for a difference of two values. `more` are further columns.
+    """
     counts = {"seeds": len(one.values), "patients": one.patients, "rarer": one.rarer}
     se = math.sqrt(one.over_patients.variance) if one.known else NAN
     bounds = one.bounded(ends, difference)._asdict()
@@ -95,7 +102,7 @@ def row(
 
 
 class Numbers:
-    """The rows of numbers.parquet, in the order in which they were made.
+    """The rows of numbers.parquet, in the order in which they were made, with lookup by key.
 
     Attributes
     ----------
@@ -109,7 +116,10 @@ class Numbers:
 
     @classmethod
     def read(cls, path: Path, remedy: str) -> Numbers:
-        """Return the table in a file. Raises UserError where it is not one, or names a number twice."""
+        """Return the numbers in a file.
+
+        Raises UserError, with this `remedy`, if it is not such a table or has two numbers with one key.
+        """
         frame = read_table(path)
         kinds = {name: "text" if dtype == "str" else "anything" for name, dtype in TYPES.items()}
         require_columns(path, frame, kinds, remedy)
@@ -119,7 +129,7 @@ class Numbers:
 
     @functools.cached_property
     def _known(self) -> dict[str, dict[Key, Value]]:
-        """The numbers of each quantity."""
+        """The numbers by quantity, and then by key."""
         columns = {name: self.frame[name].to_numpy(object, na_value=NAN).tolist() for name in TYPES}
         keys = map(Key, *(columns[name] for name in Key._fields))
         numbers = map(Value, *(columns[name] for name in Value._fields))
@@ -129,26 +139,35 @@ class Numbers:
         return dict(known)
 
     def known(self, quantity: str, *about: str, **more: str) -> Value | None:
-        """Return the number with a key (see `Key`); None where it is not there."""
+        """Return the number of a quantity with some key, or None if there is none.
+
+        `about` are the further columns of `Key` in their order, and `more` columns by name.
+        """
         return self._known.get(quantity, {}).get(Key(quantity, *about, **more))
 
     def find(self, quantity: str, *about: str, **more: str) -> Value:
-        """Return the number with a key (see `Key`); an empty value where it is not there."""
+        """Return the number of a quantity with some key, or an empty value (NaN) if there is none.
+
+        `about` are the further columns of `Key` in their order, and `more` columns by name.
+        """
         return self.known(quantity, *about, **more) or Value()
 
     def of(self, *quantities: str) -> dict[Key, Value]:
-        """Return all numbers of some quantities."""
+        """Return all numbers of some quantities, by key."""
         return {key: value for quantity in quantities for key, value in self._known.get(quantity, {}).items()}
 
     def view(self, *quantities: str) -> pd.DataFrame:
-        """Return the rows of some quantities as CSV files have them: counts are whole unless any of them is missing."""
+        """Return the rows of some quantities as a table for a CSV file.
+
+        Columns of counts are integers, or floats if a count is missing.
+        """
         rows = self.frame[self.frame["quantity"].isin(quantities)].reset_index(drop=True)
         counts = (name for name, dtype in TYPES.items() if dtype == "Int64")
         return rows.astype({name: "float64" if rows[name].isna().any() else "int64" for name in counts})
 
 
 class Names:
-    """The conditions and inferences of a plan, by id, with the columns that describe them in words."""
+    """The titles of the conditions and inferences of a plan, by id, as columns for tables."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -156,10 +175,10 @@ class Names:
         self.inferences = inferences(plan)
 
     def identified(self, scores: pd.DataFrame) -> pd.DataFrame:
-        """Return rows of scores.csv with the columns IDS, without rows of runs or inferences that the plan has not.
+        """Return rows of scores.csv with the ids of condition and inference (columns IDS) added.
 
-        The id of the condition follows from the run. The columns INFERENCE differ between any two inferences of a
-        plan (see `predictions.inferences`), so that the id of the inference follows from them.
+        Rows of runs or inferences that the plan does not have are dropped. The id of the condition follows from the
+        run, and the id of the inference from the columns INFERENCE, which differ between any two inferences of a plan.
         """
         ids = {tuple(words[name] for name in INFERENCE): key for key, words in self.inferences.items()}
         runs = {name: run.condition for name, run in self.plan.runs.items()}
@@ -169,7 +188,7 @@ class Names:
         return rows.dropna(subset=IDS).reset_index(drop=True)
 
     def described(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table that has the columns IDS with the columns CONDITION and INFERENCE added."""
+        """Return a table with the columns IDS, with their descriptions added (columns CONDITION and INFERENCE)."""
         words = {one.id: one.words for one in self.conditions.values()}
         words |= {one.family: one.words | {"held_out": ALL} for one in self.conditions.values()}
         condition = {name: [words[id_][name] for id_ in table["condition_id"]] for name in CONDITION}
@@ -180,6 +199,9 @@ class Names:
         return table.assign(**condition, **inference)
 
     def table(self, rows: Iterable[Row], columns: list[str]) -> pd.DataFrame:
-        """Return the table of rows that have the columns IDS: with some columns, those of words among them."""
+        """Return rows that have the columns IDS as a table with the wanted `columns`.
+
+        Wanted columns that describe condition and inference are added, following the ids.
+        """
         given = [name for name in columns if name not in (*CONDITION, *INFERENCE)]
         return self.described(pd.DataFrame(list(rows), columns=given))[columns]

@@ -1,4 +1,4 @@
-"""Operating points of two-class studies: a threshold that is chosen at home and carried to every site unchanged."""
+"""Operating points of studies with two classes: a threshold is chosen on validation samples and applied at all sites."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ RATES = {
     "prevalence": ("tp fn", "tp fp fn tn"),
     "flag_rate": ("tp fp", "tp fp fn tn"),
 }
-"""Each rate: the counts that are added up above the line, and those below it."""
+"""Each rate as numerator and denominator: the counts that are added up in either of them."""
 DRIFTS = ("sensitivity", "specificity")
-"""The rates that are compared with those of the validation samples."""
+"""The rates whose difference to the validation samples is reported."""
 VALIDATION = "validation"
-"""The role of the validation samples of all internal sites together."""
+"""Value of the column `role` for the validation samples of all internal sites together."""
 GROUPS = 10
-"""The most groups of validation patients without each of which a threshold is chosen again."""
+"""The most groups of validation patients of the jackknife, which chooses the threshold without each group in turn."""
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", *INFERENCE),
     *("run", "seed", "rule", "positive", "threshold", "patients", "samples", *COUNTS),
@@ -50,21 +50,24 @@ _ABOVE, _BELOW = (
 
 
 def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Return the counts (thresholds, 4) of COUNTS, of samples (n,) at each of several thresholds."""
+    """Return the counts of COUNTS (thresholds, 4) at each threshold.
+
+    `positive` and `score` (n,) are the true classes (bool) and the scores of samples.
+    """
     sides = (np.sort(score[positive]), np.sort(score[~positive]))
     tp, fp = (len(side) - np.searchsorted(side, threshold) for side in sides)
     return np.stack([tp, fp, len(sides[0]) - tp, len(sides[1]) - fp], 1)
 
 
 def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
-    """Return the threshold that a rule chooses from the labels and scores (n,) of validation samples.
+    """Return the threshold that a rule chooses from the true classes (bool) and scores (n,) of validation samples.
 
-    value : the declared threshold, without any sample
-    specificity : the smallest observed score with at least this specificity; infinite where none has it
+    value : the declared threshold, whatever the samples
+    specificity : the smallest observed score with at least this specificity; infinite if none has it
     sensitivity : the largest observed score with at least this sensitivity
-    youden : the observed score with the largest sensitivity + specificity - 1, the smallest of several
+    youden : the observed score with the largest sensitivity + specificity - 1, the smallest of equal ones
 
-    NaN where the samples lack a class.
+    Return NaN if the samples lack a class and the rule needs them.
     """
     if rule.value is not None:
         return rule.value
@@ -83,10 +86,11 @@ def choose(rule: Threshold, positive: np.ndarray, score: np.ndarray) -> float:
 
 
 def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, people: np.ndarray) -> np.ndarray:
-    """Return the thresholds (groups,) that a rule chooses from samples (n,) without each group of patients in turn.
+    """Return the thresholds (groups,) that a rule chooses without each group of validation patients in turn.
 
-    There are GROUPS groups, or as many as patients. Each patient is in one of them, and groups have equally many
-    patients with a positive sample, to one. A rule that needs no data has no such thresholds: (0,).
+    They serve a jackknife. `positive`, `score` and `people` (n,) are true class (bool), score and patient of each
+    sample. There are GROUPS groups, or as many as patients if these are fewer. Groups have equally many patients with a
+    positive sample, up to one. Return an empty array for a rule that needs no samples.
     """
     if rule.value is not None:
         return np.empty(0)
@@ -99,11 +103,12 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
 
 
 def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.ndarray:
-    """Return how each group of validation patients moves the six RATES of samples (n,) by their threshold: (groups, 6).
+    """Return the influence of each group of validation patients on the six RATES of samples, through the threshold.
 
-    `without` (groups,) are the thresholds that are chosen without the patients of one group. The sum of the squares is
-    the variance of the jackknife by groups, which serves thresholds that are quantiles, too (Shao and Wu, Ann Stat
-    1989;17:1176). NaN where a rate is not defined without one of the groups.
+    The result is (groups, 6). `positive` and `score` (n,) are the samples, and `without` (groups,) the thresholds that
+    are chosen without one group of validation patients (see `chosen_without`). The sum of squares over groups is the
+    grouped jackknife variance, which also holds for thresholds that are quantiles (Shao and Wu, Ann Stat 1989;17:1176).
+    A rate is NaN if it is not defined without one of the groups.
     """
     if not len(without):
         return np.empty((0, len(RATES)))
@@ -113,7 +118,11 @@ def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.n
 
 
 def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.ndarray:
-    """Return which of COUNTS each sample adds to, (n, 4); NaN throughout without a threshold."""
+    """Return which of COUNTS each sample adds to, as 0 or 1, (n, 4); NaN throughout if the threshold is NaN.
+
+    COUNTS are true and false positives, false and true negatives. `positive` and `score` (n,) are the true class (bool)
+    and the score of each sample.
+    """
     if np.isnan(threshold):
         return np.full((len(positive), 4), np.nan)
     positive = np.asarray(positive, dtype=bool)
@@ -123,7 +132,7 @@ def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.nda
 
 
 def rates(counts: np.ndarray) -> np.ndarray:
-    """Return RATES (..., 6) of counts (..., 4); NaN where nothing is below the line."""
+    """Return RATES (..., 6) of counts (..., 4) in the order of COUNTS; NaN if the denominator is 0."""
     above = counts @ _ABOVE
     below = counts @ _BELOW
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
@@ -132,19 +141,21 @@ def rates(counts: np.ndarray) -> np.ndarray:
 def bounds(
     counts: np.ndarray, people: np.ndarray, group: Group = ("", ""), choices: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the bounds (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a group.
+    """Return the 95% intervals (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a site.
 
-    `people` are the patients of the samples (samples,). The bounds are over patients and trainings, each with its
-    threshold, and those of the metrics of the same name where the threshold is 0.5; see `estimates`.
+    `people` are the patients of the samples (samples,), and `group` says whose patients they are. Intervals are over
+    patients and trainings, each training with its own threshold, and equal those of the metrics of the same name at the
+    threshold 0.5; see `estimates`.
 
-    On other validation patients another threshold is chosen. `choices` (trainings, groups, 6) are the influences of
-    groups of these patients (see `choice`), who are others than those of the samples. Without it, thresholds are fixed.
+    Other validation patients would give another threshold. `choices` (trainings, groups, 6) are the influences of
+    groups of validation patients, who are no patients of the samples (see `choice`). Without it, thresholds count as
+    fixed.
     """
     return _bounds(_trained(counts, people, group), choices)
 
 
 def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[Estimate]]:
-    """Return RATES of each training with their influences; see `bounds`."""
+    """Return the estimates of RATES for each training, from its counts of samples; arguments as in `bounds`."""
     above = counts @ _ABOVE
     below = counts @ _BELOW
     mean = rates(counts.sum(1))
@@ -159,7 +170,10 @@ def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[
 
 
 def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None) -> np.ndarray:
-    """Return the bounds (2, 6) of RATES as means over trainings; see `bounds`."""
+    """Return the 95% intervals (2, 6) of RATES as means over `trainings`, given their estimates.
+
+    `choices` as in `bounds`.
+    """
     out = []
     for k, of_rate in enumerate(zip(*trainings, strict=True)):
         rate = estimates.over_trainings(of_rate)
@@ -173,17 +187,18 @@ def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None)
 
 
 def positive_class(study: Study) -> int:
-    """Return the number of the positive class of a study with two classes."""
+    """Return the index of the positive class of a study with two classes: the declared one, else the second."""
     return study.dataset.classes.index(study.positive) if study.positive is not None else 1
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return operating_points.csv: counts and rates at the threshold of each training, by inference and site.
+    """Return operating_points.csv: counts and rates at the threshold of each training.
 
-    A row has the role internal, external, or `validation`: the samples that the threshold was chosen by, of all
-    internal sites together. Where `run` is "*", counts, rates and `threshold` are means over trainings, and `_low` and
-    `_high` the bounds of these means (see `bounds`). `_drift` is a rate minus that of the validation samples. The table
-    is empty for studies with more than two classes.
+    There is a row for each condition, inference, site and training. The column `role` is internal, external, or
+    `validation` for the samples that chose the threshold, of all internal sites together. A row with `run` "*" has
+    means over trainings of counts, rates and `threshold`, and their bounds in the columns `_low` and `_high` (see
+    `bounds`). A column `_drift` is a rate minus the same rate of the validation samples. The table is empty for studies
+    with more than two classes.
     """
     rows: list[dict[str, Any]] = []
     for condition in names.conditions.values() if names.plan.study.two_classes else ():
@@ -194,10 +209,15 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 class Point(NamedTuple):
-    """The operating point of one condition, inference and place, over its trainings.
+    """The operating point of a condition and inference at a site, as means over trainings.
 
-    `thresholds` are those of its trainings. A sample of an unknown patient counts as one of the `patients`. COUNTS are
-    means over trainings, and so are RATES, with their bounds; DRIFTS are differences to the validation samples.
+    Attributes
+    ----------
+    thresholds : the threshold of each training
+    patients, samples : numbers of patients and samples; a sample without a known patient counts as a patient
+    counts : means of COUNTS
+    rates : means of RATES with their intervals
+    drifts : rates minus those of the validation samples, for the rates DRIFTS
     """
 
     thresholds: tuple[float, ...]
@@ -209,16 +229,19 @@ class Point(NamedTuple):
 
     @property
     def only(self) -> str:
-        """The rate that is defined where all samples are of one class: sensitivity or specificity; else empty."""
+        """The name of the rate that is defined if all samples are of one class: sensitivity or specificity.
+
+        It is empty if there are samples of both classes.
+        """
         return {1.0: "sensitivity", 0.0: "specificity"}.get(self.rates["prevalence"].mean, "")
 
 
 def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
-    """Return PPV and NPV at another prevalence, from sensitivity and specificity as means over trainings.
+    """Return the positive and the negative predictive value at another prevalence, from sensitivity and specificity.
 
-    PPV = se pi / (se pi + (1 - sp) (1 - pi)), and NPV is that of the other class. Both grow with either rate, so that
-    their bounds are those at both lower and at both upper bounds of the rates: conservative, however the rates depend
-    on each other. NaN where a rate is not defined, or nothing would be flagged, or all.
+    PPV = se pi / (se pi + (1 - sp) (1 - pi)) at the prevalence pi; NPV is the same for the other class. Both grow with
+    either rate. So their bounds are taken at both lower and at both upper bounds of the rates, which is conservative,
+    however the rates depend on each other. NaN if a rate is not defined, or no sample would be called so.
     """
 
     def predictive(own: Value, other: Value, share: float) -> Value:
@@ -236,7 +259,7 @@ Points = dict[tuple[str, str, str, str], Point]
 
 
 def points(table: pd.DataFrame) -> Points:
-    """Return the rows of operating_points.csv as one point for each condition, inference and place."""
+    """Return the operating points in operating_points.csv, by condition, inference, role and site."""
     found: Points = {}
     places: dict[tuple[str, str, str, str], dict[str, dict[Hashable, Any]]] = defaultdict(dict)
     for row in table.to_dict("records"):
@@ -254,7 +277,10 @@ def points(table: pd.DataFrame) -> Points:
 
 
 def _rate(name: str, whole: Mapping[Hashable, Any], each: Sequence[Mapping[Hashable, Any]]) -> Value:
-    """Return the mean of a rate over trainings with its bounds over patients and trainings."""
+    """Return a rate with its standard deviation over trainings and its bounds.
+
+    `whole` is the row of the mean over trainings, and `each` are the rows of single trainings.
+    """
     low, high = (float(whole[f"{name}_{end}"]) for end in ("low", "high"))
     defined = [row[name] for row in each if not math.isnan(row[name])]
     std = float(np.std(defined, ddof=1)) if len(defined) > 1 else NAN
@@ -262,7 +288,15 @@ def _rate(name: str, whole: Mapping[Hashable, Any], each: Sequence[Mapping[Hasha
 
 
 class Scored(NamedTuple):
-    """The samples of a site: whether they are positive, their scores, and the numbers of their patients, each (n,)."""
+    """The samples of a site with their scores.
+
+    Attributes
+    ----------
+    positive : whether samples are of the positive class (n,)
+    score : probabilities of the positive class (n,)
+    patient : numbers of the patients (n,)
+    group : data and site whose patients these are
+    """
 
     positive: np.ndarray
     score: np.ndarray
@@ -271,14 +305,14 @@ class Scored(NamedTuple):
 
 
 def scored(study: Study, part: Part, patients: Clusters) -> Scored:
-    """Return labels, scores and patients of a site."""
+    """Return the predictions of a site (`part`) as true classes, scores and patients."""
     positive = positive_class(study)
     people = patients.of(part.samples, part.site)
     return Scored(part.label == positive, part.probability[:, positive], people, patients.group(part.site))
 
 
 def together(places: Sequence[Scored]) -> Scored:
-    """Return the samples of several sites as one set, in which equal numbers of two groups are two patients."""
+    """Return the samples of several sites as one set. Patients of different groups stay different patients."""
     if not places:
         return Scored(np.empty(0, dtype=bool), np.empty(0), np.empty(0, dtype=int), ("", ""))
     groups = [*dict.fromkeys(place.group for place in places)]
@@ -288,9 +322,9 @@ def together(places: Sequence[Scored]) -> Scored:
 
 
 class _Training(NamedTuple):
-    """The threshold of one training, and its samples by role and site, those of validation first.
+    """The threshold of one training, and its samples by role and site, with the validation samples first.
 
-    `without` are the thresholds that are chosen without groups of the validation patients (see `chosen_without`).
+    `without` are the thresholds that are chosen without groups of validation patients (see `chosen_without`).
     """
 
     threshold: float
@@ -301,7 +335,7 @@ class _Training(NamedTuple):
 def _trainings(
     predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> Iterator[tuple[str, _Training]]:
-    """Yield the trainings of a condition by run, without those whose predictions cannot be read."""
+    """Yield the id of each run of a condition with its threshold and samples; runs without predictions are left out."""
     study = predicted.plan.study
     for run, test in predicted.by_site(condition.runs.values(), key):
         try:
@@ -317,7 +351,7 @@ def _trainings(
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one condition and inference: of each training, then of the mean over trainings."""
+    """Yield the rows of one condition and inference (`key`): for each site, one for each training, then their mean."""
     study = predicted.plan.study
     trainings = dict(_trainings(predicted, condition, key, patients))
     thresholds = np.array([training.threshold for training in trainings.values()])
@@ -349,9 +383,10 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 
 def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarray:
-    """Return the influences (trainings, groups, 6) of validation patients on the rates at a place (see `choice`).
+    """Return the influences (trainings, groups, 6) of validation patients on the rates at a place (role and site).
 
-    Trainings on one fold have the same validation patients. Those of another fold have others, who count 0 in them.
+    See `choice`. Trainings on the same fold share their validation patients. Trainings on another fold have others,
+    whose influence on them is 0.
     """
     homes = [training.places[VALIDATION, ALL].patient.tobytes() for training in trainings]
     sizes = {home: len(training.without) for home, training in zip(homes, trainings, strict=True)}
@@ -365,9 +400,10 @@ def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarr
 
 
 def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the counts (trainings, samples, 4) of one place, and the patient of each sample (samples,), from 0.
+    """Return the counts (trainings, samples, 4) at one site, and the number of each sample's patient (samples,).
 
-    Trainings on one fold predict the same samples. Those of another fold count 0 in them.
+    `parts` are the samples of each training. Trainings on the same fold predict the same samples. The samples of
+    another fold count 0 in them.
     """
     places: dict[bytes, slice] = {}
     patients: list[np.ndarray] = []

@@ -1,8 +1,8 @@
-"""What a study can show with its patients, told before it runs: the power of its comparison of home and outside.
+"""Statistical power of a study before it runs: which loss at external sites its patients and trainings can show.
 
-Nobody knows beforehand how a model will answer. So patients are invented, with the classes of those that are tested,
-and a model that reaches an assumed score: every image has a score for each class, normal and with a higher mean for its
-own class. The intervals of the numbers that follow are made by `estimates`, as those of a page are.
+Predictions are not known beforehand. So patients are simulated, with the class frequencies of the test patients, and a
+model that reaches an assumed score: each image has a normally distributed score for each class, with a higher mean for
+its own class. Intervals are then computed by `estimates`, as for the results of a study.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
     from ..study.plan import Plan
 
 HOME = 0.85
-"""The assumed score at home."""
+"""The assumed score at internal sites."""
 ALIKE = 0.4
-"""The assumed correlation between the scores of two images of one patient."""
+"""The assumed correlation between the scores of two images of the same patient."""
 TRAININGS = 0.01
 """The assumed standard deviation of the loss over trainings."""
 APART = 0.15
-"""The assumed share of the variance over patients that differs from training to training."""
+"""The assumed share of the variance over patients that differs from training to training (the residual)."""
 MASKS = 0.15
 """The assumed standard deviation over patients of the score of a mask."""
 OFTEN = 0.8
-"""The share of studies in which something is seen, so that it counts as within reach: the usual power."""
+"""The wanted power: the share of studies in which a true effect is shown."""
 INVENTED = 1500
-"""Patients that are invented, and of each class a thirtieth of them at least."""
+"""Number of simulated patients; each class has at least a thirtieth of them."""
 IMAGES = 8
-"""The most images that an invented patient has."""
+"""The most images of a simulated patient."""
 QUALITIES = np.linspace(0, 5, 21)
-"""Distances of the classes, in standard deviations, of which the one is taken that gives an assumed score."""
+"""Tried distances between the class means, in standard deviations; the one that gives the assumed score is used."""
 MOST = 1000
-"""With so many times the patients, more of them alone are said not to help."""
+"""The largest factor on the number of patients that is tried; beyond it, more patients are said not to help."""
 HALVINGS = 12
-"""Steps of a search for a loss or a number of patients."""
+"""Number of bisection steps in the search for a loss or a number of patients."""
 
 
 class Site(NamedTuple):
-    """The tested patients of a site: all of them, and those of each class; images of masks have no classes."""
+    """The number of test patients of a site, in total and by class; without classes for masks."""
 
     role: str
     site: str
@@ -65,16 +65,19 @@ class Site(NamedTuple):
     by_class: tuple[int, ...]
 
     def times(self, factor: float) -> Site:
-        """Return a site with so many times the patients."""
+        """Return the site with `factor` times the patients."""
         by_class = tuple(round(factor * patients) for patients in self.by_class)
         return self._replace(patients=round(factor * self.patients), by_class=by_class)
 
 
 class Invented:
-    """Invented patients and a model for them, which gives an assumed value of a metric at any of several sites.
+    """Simulated patients, and predictions for them that reach an assumed value of a metric.
 
-    `shares` are those of the classes (classes,), a single one for masks, and `images` those of a patient. `structures`
-    is the number of structures of a mask; 0 for images with a class.
+    Parameters
+    ----------
+    shares : frequencies of the classes (classes,); a single one for masks
+    images : number of images of a patient
+    structures : number of structures of a mask; 0 for images with a class
     """
 
     def __init__(self, metric: Metric, shares: Sequence[float], images: int, structures: int) -> None:
@@ -94,16 +97,19 @@ class Invented:
 
     @property
     def guess(self) -> float:
-        """The value of a model that tells nothing apart."""
+        """The value of the metric for predictions that do not tell classes apart."""
         return float(self.values[0])
 
     @property
     def reaches(self) -> bool:
-        """True where the value rises with the distance of the classes, from below to above what is assumed."""
+        """True if the metric can take the assumed score: its value rises above it with the distance of the classes."""
         return not np.isnan(self.values).any() and self.guess < HOME - 0.01 and self.values.max() > HOME
 
     def _answers(self, quality: float) -> np.ndarray:
-        """Return what a task keeps of the predictions of a model: probabilities, or the numbers of masks."""
+        """Return simulated predictions: probabilities, or for masks the stored numbers (NUMBERS).
+
+        `quality` is the distance between the means of the classes in standard deviations.
+        """
         if self.structures:
             score = np.clip(quality / QUALITIES[-1] + MASKS * self.noise[:, 0], 0, 1)
             kept = {"tp": score, "fp": 1 - score, "fn": 1 - score, "nsd": score}
@@ -114,14 +120,17 @@ class Invented:
         return np.asarray(weights / weights.sum(1, keepdims=True))
 
     def _influence(self, level: float) -> np.ndarray:
-        """Return the influence of each image on a value (n, columns) of the metric."""
+        """Return the influence (n, columns) of each simulated image on the metric, if its value is `level`."""
         quality = float(np.interp(level, np.maximum.accumulate(self.values), QUALITIES))
         influence = self.metric.influence(self.label, self._answers(quality))
         assert influence is not None
         return influence.reshape(len(self.label), -1)
 
     def _estimate(self, level: float, site: Site) -> Estimate:
-        """Return the estimate of a value at a site, with the patients that are tested there."""
+        """Return the estimate of the value `level` at a site, with the variance for the number of its test patients.
+
+        It is empty if the site has no patient of a class that the metric needs.
+        """
         influence = self._influences(level)
         tested = []
         for part in influence.T:
@@ -144,10 +153,17 @@ class Invented:
 
 @dataclass(frozen=True)
 class Design:
-    """A study by its numbers: sites with their tested patients, for each partition, and its trainings.
+    """The design of a study, as far as its power depends on it: test patients at each site, partitions and trainings.
 
-    A loss is averaged over `partitions`, each given by its sites; `seeds` is the number of trainings. `size` is the
-    loss that is asked about: the margin of the study or, where none is `declared` and `holds up` is not said, MARGIN.
+    Attributes
+    ----------
+    metric : the headline metric
+    partitions : the sites of each partition, over which a loss is averaged
+    images : number of images of a patient
+    structures : number of structures of a mask; 0 for images with a class
+    seeds : number of trainings
+    size : the loss of interest: the margin of the study, or MARGIN if it has none
+    declared : True if the study has a margin, so that it may conclude `holds up`
     """
 
     metric: Metric
@@ -160,17 +176,21 @@ class Design:
 
     @functools.cached_property
     def invented(self) -> Invented:
-        """The invented patients, with the shares of the classes of all tested ones."""
+        """Simulated patients with the class frequencies of all test patients."""
         counts = [site.by_class or (site.patients,) for sites in self.partitions for site in sites]
         sums = np.sum(counts, axis=0)
         return Invented(self.metric, sums / sums.sum(), self.images, self.structures)
 
     def loss(self, lost: float, factor: float = 1.0, site: str = "") -> Estimate:
-        """Return the loss outside, or at one external site, with so many times the patients."""
+        """Return the estimate of a loss outside, or at one external `site`, if its true value is `lost`.
+
+        `factor` multiplies the number of patients.
+        """
         asked = [s for s in self.partitions if not site or ("external", site) in {one[:2] for one in s}]
         return estimates.mean([self._loss(sites, lost, factor, site) for sites in asked])
 
     def _loss(self, sites: Sequence[Site], lost: float, factor: float, site: str) -> Estimate:
+        """Return the estimate of the loss in one partition; arguments as in `loss`."""
         means = []
         for role, level in (("internal", HOME), ("external", HOME - lost)):
             own = [one for one in sites if one.role == role and (role == "internal" or site in ("", one.site))]
@@ -180,21 +200,31 @@ class Design:
         return estimates.minus(*means)
 
     def shown(self, lost: float, factor: float = 1.0, site: str = "") -> float:
-        """Return how often a true loss is seen as sure: the lower end of its interval is above zero."""
+        """Return the probability that a true loss is shown: the lower end of its interval is above zero.
+
+        The loss is `lost` outside, or at one external `site`, with `factor` times the patients.
+        """
         return self._often(lost, self.loss(lost, factor, site), higher=False)
 
     def holds(self, factor: float = 1.0) -> float:
-        """Return how often a study that loses nothing says `holds up`: the upper end is below the margin."""
+        """Return the probability that a study without a loss concludes `holds up`: the upper end is below the margin.
+
+        `factor` multiplies the number of patients.
+        """
         return self._often(self.size, self.loss(0.0, factor), higher=True)
 
     def within(self, factor: float = 1.0) -> float:
-        """Return how often the study says what it asks: that it holds up or, without a margin, that `size` is lost."""
+        """Return the power of the study for its question, with `factor` times the patients.
+
+        With a margin, it is the probability of `holds up` if nothing is lost, otherwise of showing a loss of `size`.
+        """
         return self.holds(factor) if self.declared else self.shown(self.size, factor)
 
     def _often(self, distance: float, loss: Estimate, higher: bool) -> float:
-        """Return the probability that the interval of an estimate ends before something at that distance.
+        """Return the probability that an end of the interval of a loss lies less than `distance` beyond its true value.
 
-        It is that of the t test with a noncentral t (Johnson, Kotz and Balakrishnan, 1995, chapter 31).
+        The end is the upper one if `higher`, else the lower one. The probability is that of a t test, by the noncentral
+        t distribution (Johnson, Kotz and Balakrishnan, 1995, chapter 31).
         """
         if not loss.known:
             return 0.0
@@ -206,7 +236,10 @@ class Design:
         return float(1 - nctdtr(end.df, distance / error, quantile))
 
     def _spread(self, patients: Spread, around: Spread) -> Spread:
-        """Return the spread of a mean over trainings, given that of one training to a side, and around its mean."""
+        """Return the variance of a mean over the study's trainings, under the assumed variances.
+
+        `patients` is the variance over patients of one training towards one side, and `around` the same for both sides.
+        """
         if self.seeds == 1:
             return patients
         residual = Spread(APART * around.variance / self.seeds, (self.seeds - 1) * around.df)
@@ -215,23 +248,29 @@ class Design:
         return estimates.crossed(trainings, Spread(averaged * patients.variance, patients.df), residual)
 
     def smallest(self, site: str = "") -> float:
-        """Return the smallest loss, outside or at one external site, that is shown OFTEN; NaN where there is none."""
+        """Return the smallest loss, outside or at one external `site`, that is shown with the power OFTEN.
+
+        NaN if none is.
+        """
         return _least(lambda lost: self.shown(lost, site=site), HOME - self.invented.guess)
 
     @functools.cached_property
     def factor(self) -> float:
-        """So many times the patients would bring what the study asks within reach; NaN where more of them do not."""
+        """The factor on the number of patients that gives the study the power OFTEN.
+
+        NaN if more patients do not suffice.
+        """
         return math.exp(_least(lambda power: self.within(math.exp(power)), math.log(MOST)))
 
     def patients(self, role: str, factor: float = 1.0) -> int:
-        """Return the number of tested patients of a role, each once, with so many times of them; else two digits."""
+        """Return the number of test patients of a role, times `factor`; rounded to two digits unless `factor` is 1."""
         sites = {site for sites in self.partitions for site in sites if site.role == role}
         number = factor * sum(site.patients for site in sites)
         return round(number) if factor == 1 else int(round(number, 1 - math.floor(math.log10(max(number, 1)))))
 
 
 def _least(often: Callable[[float], float], high: float) -> float:
-    """Return the least value from 0 to `high` at which something that grows is as frequent as OFTEN, else NaN."""
+    """Return the smallest value from 0 to `high` at which the increasing function `often` reaches OFTEN, else NaN."""
     if often(high) < OFTEN:
         return math.nan
     low = 0.0
@@ -242,9 +281,10 @@ def _least(often: Callable[[float], float], high: float) -> float:
 
 
 def design(plan: Plan, samples: pd.DataFrame, data: str) -> Design | None:
-    """Return the design of a study of which a loss outside can be foreseen; None where it asks for none.
+    """Return the design of a study, or None if its power for a loss outside cannot be computed.
 
-    `samples` are those of the dataset with the id `data`, with the columns sample, site, label and patient.
+    That needs internal and external test samples, a global model, and a headline metric from 0 to 1 with an interval.
+    `samples` are the samples of the data with the id `data`, with the columns sample, site, label and patient.
     """
     metric: Metric = registry.build("metric", plan.study.headline)
     every = [
@@ -275,7 +315,7 @@ def design(plan: Plan, samples: pd.DataFrame, data: str) -> Design | None:
 
 
 def _assigned(condition: Condition, samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the test samples of a condition with site, role, label and person, each once over its folds."""
+    """Return the test samples of a condition, each once over its folds: site, role, label and patient (`person`)."""
     import pandas as pd
 
     partitions = dict.fromkeys(run.partition for run in condition.runs.values())
@@ -285,6 +325,7 @@ def _assigned(condition: Condition, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tested(condition: Condition, rows: pd.DataFrame, classes: int) -> Iterator[Site]:
+    """Yield the sites of a condition with their numbers of test patients. `rows` are its test samples."""
     for role, site in condition.sites():
         there = rows[(rows["site"] == site) & (rows["role"] == role)]
         if len(there):
@@ -293,7 +334,10 @@ def _tested(condition: Condition, rows: pd.DataFrame, classes: int) -> Iterator[
 
 
 def lines(found: Design, unit: str = "patients") -> Iterator[str]:
-    """Yield what a study can show, in words: the smallest loss, where it is largest, and what "holds up" would take."""
+    """Yield lines of text about the power of a study: the smallest loss it can show, and what `holds up` would take.
+
+    `unit` is the word for patients.
+    """
     metric = found.metric
     outside, home = (found.patients(role) for role in ("external", "internal"))
     sites = {one.site: one for sites in found.partitions for one in sites if one.role == "external"}
@@ -321,7 +365,7 @@ def lines(found: Design, unit: str = "patients") -> Iterator[str]:
 
 
 def _asked(found: Design, unit: str) -> str:
-    """Return how far what the study asks is within reach, and the patients that it would take."""
+    """Return a sentence with the power of the study for its question and, if that is too low, the needed patients."""
     size = _points(found.size, found.metric)
     often = found.within()
     subject = f'"holds up" (a loss under {size}) is said' if found.declared else f"a loss of {size} is seen"
@@ -335,4 +379,5 @@ def _asked(found: Design, unit: str) -> str:
 
 
 def _points(x: float, metric: Metric) -> str:
+    """Return a difference in the metric as text, in points if the metric is in percent."""
     return f"{number(x, metric)} points" if metric.percent else number(x, metric)

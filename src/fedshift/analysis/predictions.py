@@ -1,4 +1,4 @@
-"""The predictions of a study's runs, and which of their samples depend on each other and count together."""
+"""The predictions of a study's runs, and the clusters of dependent samples (patients) behind intervals."""
 
 from __future__ import annotations
 
@@ -23,27 +23,32 @@ from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation
 from .estimates import Group
 
 INFERENCE = ["inference", "momentum", "batch_size", "order"]
-"""The columns of scores.csv that describe an inference in words."""
+"""The columns of scores.csv that describe an inference."""
 TYPES: dict[str, Any] = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
-"""Types of the columns that are neither text nor plain floats."""
+"""Pandas types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]
 NAMED = ["sample", *SITE]
-"""The columns that name a sample and where it is."""
+"""The columns that identify a sample and its place in the partition."""
 Samples = Callable[[str], "pd.DataFrame"]
-"""Returns samples.parquet of prepared data by their id, with sample and site as text, or raises UserError."""
+"""A function that returns the table of samples of prepared data by the data's id.
+
+`sample` and `site` are text. It raises UserError if the table cannot be read.
+"""
 SPLITS = ("test", "val")
-"""The splits of which predictions are kept."""
+"""The splits whose predictions are stored."""
 
 
 class Missing(UserError):  # noqa: N818 - a study may lack some
-    """Predictions that are not there, or that do not hold all test samples with finite probabilities."""
+    """Predictions are missing, or do not have all test samples with finite probabilities.
+
+    A study may go on without them.
+    """
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return, by its id, the columns that describe each inference: name, momentum, batch_size and order.
+    """Return the columns of scores.csv that describe each inference, by its id: name, momentum, batch_size and order.
 
-    Changed settings without a column are added to the name, so that no two inferences of a study agree
-    in all columns.
+    Changed settings without a column are added to the name, so that no two inferences of a study agree in all columns.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name, inference in plan.inferences.items():
@@ -65,10 +70,10 @@ class Part(NamedTuple):
     ----------
     site, role : name of the site and its role in the partition
     samples : names of the samples (n,); the same object for all runs that predict these samples
-    label : classes of the samples (n,)
-    probability : predicted probabilities (n, classes); of a task with masks, its numbers (n, columns), a row a patient,
-        or histograms of an image (see `Predictions.histograms`)
-    counted : what the inference counted at the site, by name
+    label : true classes of the samples (n,)
+    probability : predicted probabilities (n, classes). For a task with masks: its numbers (n, columns) with a row for
+        each patient, or histograms of each image (see `Predictions.histograms`)
+    counted : what the inference counted at the site, by name, such as optimiser steps
     """
 
     site: str
@@ -80,7 +85,14 @@ class Part(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Predictions: columns that runs share, the rows of each site in them, and the run's own numbers (n, columns)."""
+    """Predictions in memory.
+
+    Attributes
+    ----------
+    table : sample, site, role and label, shared by all runs with the same samples
+    sites : the rows of each site in the table, with its predictions but for the numbers
+    probability : the run's own numbers (n, columns)
+    """
 
     table: pd.DataFrame
     sites: list[tuple[np.ndarray, Part]]
@@ -88,10 +100,10 @@ class _Kept(NamedTuple):
 
 
 class Predictions:
-    """The predictions of a study's runs. Each file is read when it is first needed, and once only.
+    """The predictions of a study's runs. Each file is read once, when it is first needed.
 
-    Columns that agree between runs (sample, site, role and label) are kept once, so that a further run adds the memory
-    of its probabilities alone.
+    The columns sample, site, role and label are kept once for all runs in which they are equal, so that a further run
+    only adds the memory of its probabilities.
     """
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
@@ -105,23 +117,23 @@ class Predictions:
         self._orders = defaultdict(list)
 
     def read(self, run: Run, inference: str, split: str = "test") -> pd.DataFrame:
-        """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample, sorted.
+        """Return the predictions of a run: sample, site, role, label, p0, p1, ... of every test sample.
 
-        What the inference counted at a site stands in columns `count_...`.
-        Test samples whose labels the model was adapted to are left out. With `split` val, returns the validation
-        samples of internal sites instead, without sites that were not predicted. Raises Missing where the file is not
-        there or is incomplete, or has no samples of the split, and UserError where it cannot be read.
+        Rows are sorted by site and sample. Numbers that the inference counted at a site are in columns `count_...`.
+        Test samples whose labels the model was adapted to are left out. With `split` "val", return the validation
+        samples of internal sites instead, without sites that were not predicted. Raises Missing if the file is missing
+        or incomplete, or has no samples of the split, and UserError if it cannot be read.
         """
         kept = self._kept(run, inference, split)
         return kept.table.assign(**{f"p{k}": column for k, column in enumerate(kept.probability.T)})
 
     def parts(self, run: Run, inference: str, split: str = "test") -> list[Part]:
-        """Return the predictions of a run by site, in the order of sites; see `read`, whose errors it raises."""
+        """Return the predictions of a run by site, in the order of sites. Raises the same errors as `read`."""
         kept = self._kept(run, inference, split)
         return [part._replace(probability=kept.probability[rows]) for rows, part in kept.sites]
 
     def _kept(self, run: Run, inference: str, split: str) -> _Kept:
-        """Return predictions, which are loaded when they are first asked for. Raises Missing and UserError."""
+        """Return predictions from memory, and load them first if needed. Raises the same errors as `read`."""
         if (run.id, inference, split) not in self._known:
             self._load(run)
         kept = self._known[run.id, inference, split]
@@ -130,10 +142,10 @@ class Predictions:
         return kept
 
     def masks(self, run: Run, inference: str) -> pd.DataFrame:
-        """Return sample, site, role, the task's columns and mask of each test image, sorted by site and sample.
+        """Return the predicted masks of a run: sample, site, role, the task's numbers and `mask` of each test image.
 
-        A mask is the content of a PNG file, and missing where it was not kept; so is the whole column in files of
-        earlier versions. Raises Missing and UserError as `read`.
+        Rows are sorted by site and sample. A mask is the content of a PNG file. It is missing if it was not stored, and
+        for all images in files of earlier versions. Raises the same errors as `read`.
         """
         self._kept(run, inference, "test")
         path = self._path(run)
@@ -141,10 +153,10 @@ class Predictions:
         return table.reindex(columns=[*NAMED, *self.columns(run), "mask"])
 
     def histograms(self, run: Run, inference: str, split: str = "test") -> list[Part]:
-        """Return the predictions of masks by site, a row an image, with histograms in the place of numbers.
+        """Return the predictions of masks by site, with histograms of the probabilities of each image as numbers.
 
-        They are those of `tasks.segmentation.histograms`, (n, structures, 2, thresholds). Raises Missing also for a
-        file without them, and UserError as `read`.
+        Histograms are (n, structures, 2, thresholds), as `tasks.segmentation.histograms` returns them. Raises Missing
+        also for a file without them, and otherwise the same errors as `read`.
         """
         self._kept(run, inference, split)
         path, task = self._path(run), self.plan.study.task
@@ -160,7 +172,7 @@ class Predictions:
         return [part._replace(probability=counts[rows]) for rows, part in divided(table, [])]
 
     def columns(self, run: Run) -> list[str]:
-        """Return the names of the numbers that are kept of an image."""
+        """Return the names of the columns of numbers that are stored for an image, such as p0, p1, ..."""
         return self.plan.study.task.columns(run.data.dataset.classes)
 
     def partition(self, id_: str) -> pd.DataFrame:
@@ -171,7 +183,7 @@ class Predictions:
         return self._partitions[id_]
 
     def _wanted(self, id_: str, split: str, sites: Collection[str]) -> pd.DataFrame:
-        """Return sample, site and role of a partition's split at some sites, sorted as predictions are."""
+        """Return sample, site and role of the samples in one split of a partition, at some sites, sorted."""
         key = id_, split, frozenset(sites)
         if key not in self._splits:
             table = self.partition(id_)
@@ -180,15 +192,21 @@ class Predictions:
         return self._splits[key]
 
     def readable(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, pd.DataFrame]]:
-        """Yield each run whose test predictions are all there, and these. Raises UserError for an unreadable file."""
+        """Yield each run that has all test predictions, with its predictions as a table.
+
+        Raises UserError for a file that cannot be read.
+        """
         yield from ((run, self.read(run, inference)) for run in runs if self._has(run, inference))
 
     def by_site(self, runs: Iterable[Run], inference: str) -> Iterator[tuple[Run, list[Part]]]:
-        """Yield each run that has all test predictions, with them by site; see `readable`."""
+        """Yield each run that has all test predictions, with its predictions by site.
+
+        Raises UserError for a file that cannot be read.
+        """
         yield from ((run, self.parts(run, inference)) for run in runs if self._has(run, inference))
 
     def _has(self, run: Run, inference: str) -> bool:
-        """Return whether all test predictions are there. Raises UserError for a file that is unreadable."""
+        """Return whether a run has all test predictions. Raises UserError for a file that cannot be read."""
         try:
             self._kept(run, inference, "test")
         except Missing:
@@ -196,15 +214,16 @@ class Predictions:
         return True
 
     def every(self, runs: Iterable[Run]) -> Iterator[tuple[Run, str]]:
-        """Yield run and inference of all inferences of `runs` that have all test predictions."""
+        """Yield each run with each id of an inference for which it has all test predictions."""
         for run in runs:
             yield from ((run, inference) for inference in self.plan.predictions(run.id) if self._has(run, inference))
 
     def _path(self, run: Run) -> Path:
+        """Return the path of the file with the predictions of a run."""
         return self.paths.predictions(run.id, self.plan.prediction_jobs[run.id])
 
     def _load(self, run: Run) -> None:
-        """Keep all that the predictions of a run hold, or why they cannot be used."""
+        """Read all predictions of a run into memory, or keep the error that says why they cannot be used."""
         path = self._path(run)
         # A file is read once for all its inferences and splits: reading it again costs more than keeping its parts.
         members = self.plan.predictions(run.id)
@@ -223,7 +242,10 @@ class Predictions:
                 self._known[run.id, key, split] = self._keep(run, split, rows)
 
     def _checked(self, table: pd.DataFrame, path: Path, run: Run, inference: str, split: str) -> pd.DataFrame:
-        """Return the rows of one inference and split of a file, sorted."""
+        """Return the rows of one inference and split of a file, sorted.
+
+        Raises Missing if they are absent, incomplete or not valid, and UserError if the file lacks a column.
+        """
         chosen = np.ones(len(table), dtype=bool)
         if "inference" in table:  # several in one file
             chosen = (table["inference"] == inference).to_numpy()
@@ -251,10 +273,10 @@ class Predictions:
         return table
 
     def _sorted(self, path: Path, run: Run, names: pd.DataFrame, split: str) -> tuple[np.ndarray, pd.DataFrame]:
-        """Return the order in which the rows of a file are sorted by site and sample, and `names` in that order.
+        """Return the order that sorts the rows of a file by site and sample, and their names in that order.
 
-        Runs and inferences predict the same samples, one as another: what is found of some of them holds for all.
-        Raises Missing where samples are not those of the partition.
+        Runs and inferences predict the same samples in the same order, so that a known order is used again. `names` has
+        the columns NAMED. Raises Missing if samples are not those of the partition.
         """
         names = names.reset_index(drop=True)
         alike = self._orders[run.partition_id, split, run.tested]
@@ -271,7 +293,10 @@ class Predictions:
         return order, table
 
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
-        """Return what is wrong with sorted predictions that lack samples, have others, or some twice; else nothing."""
+        """Return a message about sorted predictions that lack samples, have wrong ones, or some twice.
+
+        "" if they are complete.
+        """
         if table["sample"].duplicated().any():
             return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"
         partition = self.paths.partition(run.partition_id)
@@ -295,9 +320,9 @@ class Predictions:
         return ""
 
     def by_patient(self, run: Run, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return a row for each patient from rows of images, sorted, where the task has masks; else the rows.
+        """Return predictions with a row for each patient, for a task with masks; otherwise return the rows unchanged.
 
-        It is named after the patient's first image. An image of an unknown patient stands alone.
+        A patient is named after the first image. An image of an unknown patient counts as a patient.
         """
         if not self.plan.study.task.has_masks:
             return rows
@@ -311,6 +336,7 @@ class Predictions:
         return out
 
     def _keep(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
+        """Return checked predictions for memory, with the table of another run if that is equal."""
         rows = self.by_patient(run, rows)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         table, numbers = rows[[*NAMED, "label", *counted]], rows[self.columns(run)].to_numpy(dtype=float)
@@ -323,13 +349,16 @@ class Predictions:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    """Return the table in a file, its texts as Python's own: rows of these are chosen and compared much faster."""
+    """Return the table in a file, with text as Python strings, which are compared much faster."""
     table = read_table(path)
     return table.astype(dict.fromkeys(table.select_dtypes("str").columns, object))
 
 
 def divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarray, Part]]:
-    """Return the rows of each site, with what runs share. `counted` are columns of what an inference counted there."""
+    """Return the rows of each site in a table of predictions, with the site's samples and labels but no probabilities.
+
+    `counted` are the columns with numbers that the inference counted at the site.
+    """
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):
         counts = {name.removeprefix(COUNT): float(rows[name].iloc[0]) for name in counted if rows[name].notna().iloc[0]}
@@ -340,12 +369,12 @@ def divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarra
 
 
 def probabilities(table: pd.DataFrame) -> list[str]:
-    """Return the columns p0, p1, ... in this order."""
+    """Return the names of the columns p0, p1, ... that a table has, in this order."""
     return list(itertools.takewhile(table.__contains__, (f"p{k}" for k in itertools.count())))
 
 
 def why_absent(paths: Paths, run: str) -> str:
-    """Return how far a run without predictions came."""
+    """Return the reason why a run has no predictions: how far its training came."""
     files = paths.run_files(run)
     if files.manifest.exists():
         return "trained, but not predicted"
@@ -355,10 +384,15 @@ def why_absent(paths: Paths, run: str) -> str:
 
 
 class Clusters:
-    """The cluster of each sample of a dataset: its patient or, where sites show the same images, its source image.
+    """The cluster of dependent samples that each sample of a dataset belongs to, which intervals resample as a whole.
 
-    `by_sample` is the cluster by the name of the sample of the `data` with this id, missing where unknown: such a
-    sample stands alone. `shared` says whether several sites hold samples of one cluster.
+    A cluster is a patient or, if several sites show the same images, a source image.
+
+    Attributes
+    ----------
+    data : the id of the prepared data
+    by_sample : the cluster by the name of the sample; a sample whose cluster is missing is a cluster of its own
+    shared : True if several sites have samples of the same cluster
     """
 
     def __init__(self, data: str, by_sample: pd.Series, shared: bool) -> None:
@@ -369,14 +403,17 @@ class Clusters:
         self._known: dict[tuple[int, str], tuple[pd.Index, np.ndarray]] = {}
 
     def group(self, site: str) -> Group:
-        """Return the group of the clusters of a site. Patients of two sites are two, also if they have one name."""
+        """Return the group (data and site) whose clusters are independent of those of other groups.
+
+        Patients of two sites count as two, also if they have the same id. The site is empty if sites share clusters.
+        """
         return self.data, "" if self.shared else site
 
     def of(self, samples: pd.Index, site: str) -> np.ndarray:
-        """Return the number of the cluster of each sample of a site (n,).
+        """Return the number (n,) of the cluster of each sample of a site.
 
-        Numbers count from 0 in each group, in the order in which clusters are asked for. For the same `samples` the
-        same array is returned, so do not change it.
+        Numbers count from 0 in each group, in the order in which clusters are first asked for. The same array is
+        returned for the same `samples` object, so do not change it.
         """
         key = id(samples), site
         if key not in self._known:
@@ -388,7 +425,10 @@ class Clusters:
 
 
 def clusters(samples: Samples, data: str) -> Clusters:
-    """Return the clusters of prepared data; every sample stands alone where its table cannot be read."""
+    """Return the clusters of prepared data.
+
+    Every sample is a cluster of its own if the table of samples cannot be read.
+    """
     try:
         table = samples(data)
     except UserError:

@@ -1,4 +1,4 @@
-"""Our values by seed and the published ones beside them: comparison.csv, its tables, and the outcome for the page."""
+"""Published values beside ours by seed: comparison.csv, the tables made of it, and the outcome for the page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,14 @@ NO_LEDGER = ["run", "statistics", "quantity", "value"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity that is compared: its name and title, its direction, and how its values are written."""
+    """A quantity that is compared with published values.
+
+    Attributes
+    ----------
+    name, title : its name in tables and its title for people
+    higher : True if higher is better
+    metric : the metric; None for a quantity without one, such as traffic
+    """
 
     name: str
     title: str
@@ -56,7 +63,7 @@ class Measure:
 
     @classmethod
     def of(cls, name: str) -> Measure:
-        """Return the measure of a metric, or of a quantity of RECORDED."""
+        """Return the measure with this name: a metric, or a quantity that is recorded during training (RECORDED)."""
         if name == "validation_accuracy":
             return cls(name, "validation accuracy", RECORDED[name], registry.build("metric", "accuracy"))
         if name in RECORDED:
@@ -67,25 +74,25 @@ class Measure:
 
     @property
     def percent(self) -> bool:
-        """True where values are written in percent."""
+        """True if values are written in percent."""
         return bool(self.metric and self.metric.percent)
 
     def text(self, value: float, sign: bool = False) -> str:
-        """Return a value in percent, or with three decimals."""
+        """Return a value as text, in percent or with three decimals."""
         if self.metric:
             return number(value, self.metric, sign)
         return f"{value:{'+' if sign else ''}.3f}".replace("-", "−")
 
     def amount(self, value: float, sign: bool = False) -> str:
-        """Return a difference with its unit."""
+        """Return a difference as text, with `points` as unit if the measure is in percent."""
         return self.text(value, sign) + (" points" if self.percent else "")
 
     def gain(self, value: float, than: float) -> float:
-        """Return the difference of two values, turned so that positive is better."""
+        """Return `value` minus `than`, turned so that positive is better."""
         return value - than if self.higher else than - value
 
     def best(self, values: Iterable[Any], key: Callable[[Any], float] | None = None) -> Any:
-        """Return the best of some values, judged by `key`."""
+        """Return the best of some values by `key`: the largest, or the smallest if lower is better."""
         best: Callable[..., Any] = max if self.higher else min
         return best(values, key=key)
 
@@ -95,11 +102,11 @@ _SERIES = {
     "step_loss": ("train", "loss"),
     "validation_accuracy": ("val", "accuracy"),
 }
-"""Split and column of the table of rounds that hold a recorded quantity."""
+"""The values of `split` and the column in the table of rounds that hold a recorded quantity."""
 
 
 class Values:
-    """The values of a study's cells by seed."""
+    """The values of a study's cells (a condition under an inference at a site), by seed."""
 
     def __init__(self, results: StudyResults) -> None:
         self.results = results
@@ -110,11 +117,14 @@ class Values:
             self._scores.setdefault(tuple(key), {})[seed] = value
 
     def title(self, cell: Cell) -> str:
-        """Return the title of a cell's condition."""
+        """Return the title of a cell's condition, with the partition if the study has several."""
         return cell.condition.full_title(self._several)
 
     def by_seed(self, cell: Cell, quantity: str) -> dict[int, float]:
-        """Return a metric, or a quantity of RECORDED, by seed; without the seeds that are not there."""
+        """Return a metric, or a quantity recorded during training, of a cell by seed.
+
+        Seeds without a value are left out. A cell with several networks has the mean of their scores.
+        """
         if cell.networks:
             parts = [self.by_seed(replace(cell, inference=network, networks=()), quantity) for network in cell.networks]
             seeds = [seed for seed in parts[0] if all(seed in part for part in parts)]
@@ -128,7 +138,7 @@ class Values:
         return {seed: value for seed, value in values.items() if value is not None}
 
     def _pooled(self, cell: Cell, metric: str) -> dict[int, float]:
-        """Return a metric over the test images of all sites of the cell's role, by seed."""
+        """Return a metric over the test images of all sites of the cell's role together, by seed."""
         score: Metric = registry.build("metric", metric)
         pooled = {}
         for run in cell.condition.runs.values():
@@ -144,7 +154,7 @@ class Values:
     # Cached, since a trend asks for every site of a run, and the table of rounds is long.
     @functools.cache  # noqa: B019 - lives as long as the summary is made
     def _recorded(self, run: str, quantity: str) -> dict[str, float]:
-        """Return a quantity of each site, from the record of a run's rounds; empty where there is none."""
+        """Return a quantity that a run recorded during training, by site; {} if it recorded none."""
         table = self._rounds.get(run)
         if table is None:
             return {}
@@ -158,14 +168,22 @@ class Values:
 
     @functools.cached_property
     def _rounds(self) -> dict[str, pd.DataFrame]:
+        """The tables of rounds by the id of the run."""
         return {str(run): rows for run, rows in self.results.rounds.groupby("run")}
 
     def ledger(self, cell: Cell, quantity: str, statistics: bool) -> float:
-        """Return a quantity of a condition from ledger.csv; NaN where it is not there."""
+        """Return a quantity of a cell's condition from ledger.csv, or NaN if it is not there.
+
+        `statistics` says whether running statistics of the model count.
+        """
         return self._ledger.get((cell.condition.run.id, statistics, quantity), math.nan)
 
     @functools.cached_property
     def _ledger(self) -> dict[tuple[str, bool, str], float]:
+        """The values of ledger.csv by run, statistics (whether running statistics count) and quantity.
+
+        {} without the file.
+        """
         path = self.results.files.ledger
         if not path.exists():
             return {}
@@ -174,7 +192,7 @@ class Values:
 
 
 def incomparable(values: Values) -> str:
-    """Return why nothing of a study can be compared with published values; empty if it can."""
+    """Return the reason why no value of a study can be compared with published ones, or "" if they can."""
     if values.results.synthetic:
         return "synthetic data"
     if values.plan.scale == "mini":
@@ -183,20 +201,21 @@ def incomparable(values: Values) -> str:
 
 
 def finite(values: dict[int, float]) -> dict[int, float]:
-    """Return the seeds whose value is not NaN."""
+    """Return the values by seed without those that are NaN."""
     return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
 
 def combined(std: float, seeds: int, published_std: float, trainings: int) -> float:
-    """Return half the width of the 95% interval of the difference of two means over trainings.
+    """Return half the width of the 95% interval of the difference between our mean and the published one.
 
-    It is NaN where no spread is known.
+    `std` and `seeds` are our standard deviation over single trainings (n - 1) and their number, `published_std` and
+    `trainings` the paper's. The variance of the difference is std^2 / seeds + published_std^2 / trainings, with
+    Welch-Satterthwaite's degrees of freedom. If one side has no standard deviation (a printed value without one, or a
+    single training of ours), the other side's is taken for both, with its degrees of freedom. NaN if neither side has
+    one.
 
-    Both stds are of single trainings (n - 1), so that the difference of the means has the variance
-    s_o^2 / n_o + s_p^2 / n_p, and Welch-Satterthwaite's degrees of freedom. The 95% interval is stricter than two
-    standard deviations of a single training once there are some seeds, and allows for how few they are, which a fixed
-    factor does not. A spread that is not known, on one side, is taken from the other, with its degrees of freedom: a
-    printed value without std, or a single training of ours.
+    Two standard deviations of a single training would be a wider limit with several seeds, and a fixed factor does not
+    allow for how few they are.
     """
     from scipy.special import stdtrit
 
@@ -220,10 +239,10 @@ def combined(std: float, seeds: int, published_std: float, trainings: int) -> fl
 
 
 def table(words: Words, values: Values) -> pd.DataFrame:
-    """Return comparison.csv: a row for each published value that the study does not leave out.
+    """Return comparison.csv: a row for each published value that the study does not leave out on purpose.
 
-    Values of metrics are from 0 to 1 where the metric is a share; those of the ledger in the printed unit. `mean` and
-    `std` are over the seeds that are there.
+    Values of metrics are from 0 to 1 if the metric is a share, and values of the ledger in the printed unit. `mean` and
+    `std` are over the seeds that have been run.
     """
     rows = [_compared(words, values, target) for target in words.targets()]
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seeds": "Int64"})
@@ -276,7 +295,10 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
 
 
 def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
-    """Return one of VERDICTS, and the reason for a verdict that says nothing about the numbers."""
+    """Return one of VERDICTS on a difference, and the reason if it is no judgement of the numbers.
+
+    `limit` is the combined uncertainty, and `reason` why values are not comparable, or "".
+    """
     if math.isnan(difference):
         return "not run", ""
     if reason:
@@ -290,7 +312,10 @@ def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
 
 
 def _traffic(words: Words, values: Values, target: Target) -> float:
-    """Return a quantity of the ledger, or the share in percent that a condition sends beyond another."""
+    """Return our value of a published amount of traffic, or of a share in percent beyond another condition.
+
+    NaN if unknown.
+    """
     assert words.published is not None
     statistics = words.published.statistics
     if not target.cell:
@@ -306,7 +331,10 @@ def _traffic(words: Words, values: Values, target: Target) -> float:
 
 
 def published(words: Words) -> pd.DataFrame:
-    """Return `published` and `published_std` of rows of summary.csv, by LEVELS. The first table that has one counts."""
+    """Return the published values that stand beside scores: columns `published` and `published_std`, by LEVELS.
+
+    If several tables print a value, the first one counts.
+    """
     printed: dict[tuple[str, ...], tuple[float, float]] = {}
     for target in words.targets():
         if target.cell and not target.ledger:
@@ -317,7 +345,7 @@ def published(words: Words) -> pd.DataFrame:
 
 
 def counts(compared: pd.DataFrame) -> dict[str, int]:
-    """Return how many published values got each verdict. A value that two tables print counts once, in the first."""
+    """Return the number of published values with each verdict. A value that several tables print counts once."""
     # Values that the study does not run have no ids, and would all look the same.
     compared = compared[~compared.duplicated([*IDS, "site", "metric"]) | (compared["condition_id"] == "")]
     return {verdict: int((compared["verdict"] == verdict).sum()) for verdict in VERDICTS}
@@ -341,13 +369,13 @@ def sentence(compared: pd.DataFrame) -> str:
 
 
 def tables(compared: pd.DataFrame) -> list[tuple[Table, str]]:
-    """Return each published table beside ours, with a sentence that sums it up. Equal columns move to the caption."""
+    """Return a table for each published one, with our values beside, and a sentence that sums it up."""
     parts = compared.groupby("table", sort=False)
     return [(_short(str(name), [*map(_cells, part.to_dict("records"))]), sentence(part)) for name, part in parts]
 
 
 def _short(title: str, cells: list[tuple[str, ...]]) -> Table:
-    """Return a table of rows with _HEADER without columns that are equal in all rows; the caption has their values."""
+    """Return `cells` as a table without columns that are equal in all rows; their values move to the caption."""
     caption, kept = [title], []
     for n, (name, column) in enumerate(zip(_HEADER, zip(*cells, strict=True), strict=True)):
         if name not in _MAY_GO or len(set(column)) > 1:
@@ -359,7 +387,7 @@ def _short(title: str, cells: list[tuple[str, ...]]) -> Table:
 
 
 def whole(compared: pd.DataFrame) -> Table:
-    """Return all published tables in one, for the files."""
+    """Return all published values beside ours as one table, for the files of tables."""
     parts = compared.groupby("table", sort=False)
     rows = tuple((str(name), *_cells(row)) for name, part in parts for row in part.to_dict("records"))
     return Table("Ours beside the published values. " + MEANING, ("Table", *_HEADER), rows, 1 + _HEADS)
@@ -374,7 +402,7 @@ _MAY_GO = ("Variant", "Metric", "Inference")
 
 
 def _cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the cells of _HEADER for a row of comparison.csv."""
+    """Return the cells of a row of comparison.csv as text, in the order of _HEADER."""
     metric, verdict = row["metric"], row["verdict"]
     if row["reason"]:
         verdict += f" ({row['reason']})"
@@ -388,7 +416,10 @@ def _cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def _number(value: float, metric: str, sign: bool = False) -> str:
-    """Return a value of a metric with one digit more than usual, as papers print; of the ledger with four decimals."""
+    """Return a value as text, with two decimals in percent, or four decimals; a dash for NaN.
+
+    A metric in percent is shown with one digit more than elsewhere, as papers print it.
+    """
     if math.isnan(value):
         return DASH
     plus = "+" if sign else ""
@@ -397,6 +428,7 @@ def _number(value: float, metric: str, sign: bool = False) -> str:
 
 
 def _spread(mean: float, std: float, metric: str) -> str:
+    """Return mean ± standard deviation as text, or the mean alone."""
     if math.isnan(std):
         return _number(mean, metric)
     return f"{_number(mean, metric)}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{_number(std, metric)}"
@@ -404,7 +436,10 @@ def _spread(mean: float, std: float, metric: str) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A trend in words. `held` is yes, no, cannot tell or not run; `doubt` says what weakens it."""
+    """A trend that a paper claims, with our finding in words.
+
+    `held` is yes, no, cannot tell or not run; `doubt` says what weakens the finding.
+    """
 
     claim: str
     held: str
@@ -414,7 +449,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """comparison.csv and trends.csv of a study. `reason` says why the trends do not count, if so."""
+    """The comparison of a study with papers: comparison.csv, and trends.csv as claims.
+
+    `reason` says why the trends do not count, such as synthetic data; else it is empty.
+    """
 
     compared: pd.DataFrame
     claims: list[Claim]
@@ -422,7 +460,10 @@ class Reproduction:
 
     @classmethod
     def of(cls, results: StudyResults) -> Reproduction:
-        """Return the reproduction of a study. It is empty where the study names nothing published."""
+        """Return the comparison of a study with papers, from its tables.
+
+        Without rows if the study names no published values.
+        """
         rows = [{str(k): v for k, v in row.items()} for row in results.table("trends").to_dict("records")]
         claims = [Claim(*(str(row[name]) for name in Claim.__dataclass_fields__)) for row in rows]
         reason = next((str(row["reason"]) for row in rows if row["reason"]), "")
@@ -430,17 +471,17 @@ class Reproduction:
 
     @functools.cached_property
     def tables(self) -> list[tuple[Table, str]]:
-        """A table for each published one, with the sentence above it."""
+        """A table for each published one, with our values beside and a sentence that sums it up."""
         return tables(self.compared)
 
     @property
     def held(self) -> int:
-        """The number of trends that hold, and that nothing weakens."""
+        """The number of trends that hold and are not in doubt."""
         return sum(claim.held == "yes" and not claim.doubt for claim in self.claims)
 
     @property
     def doubtful(self) -> int:
-        """The number of trends that were run and whose sign is in doubt, such as within the noise of seeds."""
+        """The number of trends that were run and are in doubt, such as within the noise of seeds."""
         return sum(claim.held in ("yes", "no") and bool(claim.doubt) for claim in self.claims)
 
     @property
@@ -449,7 +490,7 @@ class Reproduction:
         return sum(claim.held != "not run" for claim in self.claims)
 
     def headline(self) -> dict[str, Any]:
-        """Return the part of headline.json that is about the papers."""
+        """Return the part of headline.json about papers: trends by outcome, and published values by verdict."""
         return {
             "trends": {
                 "held": self.held,

@@ -1,6 +1,6 @@
-"""The tables and trends of papers, and the cells of a study that their words mean.
+"""The tables and trends of papers, and the cells of a study (condition, inference, site) that their words stand for.
 
-Imports neither torch nor pandas: Snakemake reads a study before anything runs.
+The module imports neither torch nor pandas, since Snakemake reads a study before anything runs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 SENT = "exchanged_MB_per_iteration"
+"""Name of the traffic of a round in published tables, in MB."""
 MESSAGES = (
     SENT,
     "exchanged_GB_total",
@@ -35,17 +36,23 @@ MESSAGES = (
     "extra_rounds_percent",
     "extra_bits_percent",
 )
-"""Published quantities that come from the ledger, not from scores."""
+"""Published quantities that are compared with the ledger (traffic), not with scores."""
 OVER = "percent_over_"
-"""Begins the name of another such quantity: the traffic beyond that of a condition, whose word follows."""
+"""Prefix of a further published quantity: the traffic in percent beyond a condition, whose word follows the prefix."""
 _KINDS = ("algorithm", "addon", "inference")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A published value with our metric and our cell for it. `cell` is None where the study does not run it.
+    """A published value with our metric and the cell of the study that it is compared with.
 
-    `reference` is the condition that traffic is compared with, where the value is a share of traffic.
+    Attributes
+    ----------
+    row : the published value
+    metric : our name of its metric or quantity
+    percent : True if the paper prints the metric in percent
+    cell : the cell of the study; None if the study does not run it
+    reference : the cell whose traffic is 100 %, for a quantity that begins with OVER
     """
 
     row: Row
@@ -56,30 +63,30 @@ class Target:
 
     @property
     def ledger(self) -> bool:
-        """True where the value comes from the ledger."""
+        """True if the value is an amount of traffic, which the ledger has."""
         return _is_counted(self.metric)
 
     @property
     def scale(self) -> float:
-        """The factor from a printed value to the unit of our metric."""
+        """The factor from the printed value to the unit of our metric."""
         return 0.01 if self.percent else 1.0
 
 
 def of_ledger(plan: Plan) -> bool:
-    """Return whether any published value is an amount of traffic, as the ledger of a study counts it.
+    """Return whether any published value of a study is an amount of traffic, which the ledger has.
 
-    Tables of published values that cannot be found are passed over.
+    Tables that cannot be found are skipped.
     """
     return any(_is_counted(row.metric) for path in plan.published if path.is_file() for row in rows(path))
 
 
 def _is_counted(metric: str) -> bool:
-    """Return whether a published quantity comes from the ledger."""
+    """Return whether a published quantity is an amount of traffic, which the ledger has."""
     return metric in MESSAGES or metric.startswith(OVER)
 
 
 class Words:
-    """The words of a study's published tables, and the cells of its plan that they stand for."""
+    """The words in published tables (methods, variants, sites), and the cells of a plan that they stand for."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -90,16 +97,19 @@ class Words:
         self.metrics = dict.fromkeys([*plan.study.metrics, plan.study.headline])
 
     def targets(self) -> Iterator[Target]:
-        """Yield the target of every published row that the study does not leave out, tables in the order given."""
+        """Yield the target of every published value that the study does not leave out on purpose."""
         for path in self.plan.published:
             yield from self.of(path)
 
     def of(self, path: Path) -> list[Target]:
-        """Return the targets of one published table: for each printed number, what to compare it with in the study."""
+        """Return the targets of one published table: our metric and cell for each printed value."""
         return [target for row in rows(path) if (target := self.target(row))]
 
     def target(self, row: Row) -> Target | None:
-        """Return the target of a row, or None if the study leaves it out. Raises UserError, which names the row."""
+        """Return the target of a printed value, or None if the study leaves it out on purpose.
+
+        Raises UserError, which names the row of the table.
+        """
         assert self.published is not None
         metric, percent = self._metric(row)
         counted = _is_counted(metric)
@@ -120,7 +130,10 @@ class Words:
         return Target(row, metric, percent, cell, reference)
 
     def _metric(self, row: Row) -> tuple[str, bool]:
-        """Return our name of a row's metric, and whether its values are in percent."""
+        """Return our name of a row's metric, and whether its values are in percent.
+
+        Raises UserError for an unknown one.
+        """
         if _is_counted(row.metric):
             return row.metric, False
         name = row.metric.removesuffix("_percent")
@@ -132,13 +145,20 @@ class Words:
         return name, name != row.metric
 
     def _key(self, word: str) -> str | None:
-        """Return the key of `published.words` that a word means: the word itself, or the first pattern that fits."""
+        """Return the key of `published.words` that fits a word: the word itself, else the first pattern.
+
+        None if none fits.
+        """
         if word in self.selectors:
             return word
         return next((key for key in self.selectors if "*" in key and fnmatch.fnmatchcase(word, key)), None)
 
     def word(self, word: str, where: str) -> dict[str, Any] | None:
-        """Return the selector of a word, or None if the study leaves it out. Raises UserError for an unknown word."""
+        """Return the selector that a word stands for, or None if the study leaves the word out on purpose.
+
+        A word is a key of `published.words`, or the name of a plug-in. Raises UserError, at `where`, for an unknown
+        word.
+        """
         key = self._key(word)
         if key is not None:
             return self.selectors[key]
@@ -150,7 +170,10 @@ class Words:
         raise UserError(where, f"unknown word {word!r}", f"add it to published.words; {remedy}")
 
     def _site(self, row: Row) -> dict[str, Any] | None:
-        """Return the selector of a row's site. Unknown sites are allowed at mini scale, which may be cut down."""
+        """Return the selector of a row's site, or None if the study leaves it out on purpose.
+
+        Raises UserError for an unknown site, except at mini scale, at which studies may have fewer sites.
+        """
         mini = self.plan.scale == "mini"
         key = self._key(row.site)
         if key is None:
@@ -167,9 +190,9 @@ class Words:
         return selector
 
     def _cell(self, row: Row, selectors: Sequence[Mapping[str, Any]], *, predicted: bool) -> Cell | None:
-        """Return the only cell of a row, or None if the study does not run it.
+        """Return the one cell that fits all `selectors` of a row, or None if the study does not run it.
 
-        Raises UserError where words contradict each other, or leave several cells.
+        Raises UserError if the words contradict each other, or fit several cells.
         """
         words = ", ".join(map(repr, [*row.words, *[row.site] * predicted]))
         try:
@@ -189,7 +212,7 @@ class Words:
 
 @functools.cache
 def _plugins() -> dict[str, tuple[str, str]]:
-    """Return kind and name of each plug-in that is a word by itself, by its file's and its class's name."""
+    """Return kind and name of each plug-in that may be a word, by the lower-case names of its file and its class."""
     plugins: dict[str, tuple[str, str]] = {}
     for kind in _KINDS:
         for name, cls in registry.discover(kind).items():
@@ -199,13 +222,14 @@ def _plugins() -> dict[str, tuple[str, str]]:
 
 
 KINDS = {"R": "printed numbers", "F": "figure only", "S": "setting or illustration"}
+"""Kinds of tables and figures in papers, by the letter in the list of them."""
 
 _COLUMNS = ("method", "site", "metric", "value")
 
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure of a paper. `kind` is one of KINDS."""
+    """A table or figure of a paper, from the list of all of them. `kind` is a key of KINDS."""
 
     id: str
     paper: str
@@ -215,7 +239,10 @@ class Item:
 
 
 def items(path: Path) -> dict[str, Item]:
-    """Return all tables and figures by id. Raises UserError for an unknown kind, or an id that appears twice."""
+    """Return all tables and figures of papers by id, from the CSV file `path`.
+
+    Raises UserError for an unknown kind, or an id that appears twice.
+    """
     by_id: dict[str, Item] = {}
     for line, row in _read(path, tuple(Item.__dataclass_fields__)):
         item = Item(**{name: row[name] for name in Item.__dataclass_fields__})
@@ -228,7 +255,7 @@ def items(path: Path) -> dict[str, Item]:
 
 
 def said(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the content of the files of a folder of studies by name; empty where a file cannot be read."""
+    """Return the content of the study files (YAML) in a folder by name; {} for a file that cannot be read."""
     contents: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yaml")):
         try:
@@ -241,7 +268,16 @@ def said(folder: Path) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Row:
-    """A printed value as its file has it. `precision` is one unit of its last digit."""
+    """A printed value, as the file of its published table has it.
+
+    Attributes
+    ----------
+    table, where : name of the table, and path and row number for messages
+    method, variant, site, metric : words of the paper
+    value, std : printed mean and standard deviation; NaN without one
+    precision : one unit of the last printed digit
+    misprint : why the printed value cannot be right; empty if nothing is known
+    """
 
     table: str
     where: str
@@ -261,18 +297,22 @@ class Row:
 
 
 def inputs(tables: Iterable[Path]) -> list[Path]:
-    """Return the files with published values: tables, and the known misprints beside them."""
+    """Return the files with published values: the tables, and the lists of known misprints beside them."""
     tables = list(tables)
     misprints = dict.fromkeys(_beside(table) for table in tables)
     return [*tables, *(path for path in misprints if path.exists())]
 
 
 def _beside(table: Path) -> Path:
+    """Return the path of the list of known misprints beside a table."""
     return table.with_name("misprints.csv")
 
 
 def rows(path: Path) -> list[Row]:
-    """Return the rows of a published table. Raises UserError for missing columns, or values other than numbers."""
+    """Return the printed values in the file of a published table.
+
+    Raises UserError for missing columns, or text in place of numbers.
+    """
     beside, names = _beside(path), ("table", "method", "variant", "site", "metric")
     noted = _read(beside, (*names, "what")) if beside.exists() else ()
     misprints = {tuple(row[name] for name in names): row["what"] for _, row in noted}
@@ -294,6 +334,7 @@ def rows(path: Path) -> list[Row]:
 
 
 def _number(text: str, where: str, column: str) -> float:
+    """Return a cell as a finite number, or NaN. Raises UserError, at `where`, for anything else."""
     try:
         number = float(text)
     except ValueError:
@@ -304,7 +345,10 @@ def _number(text: str, where: str, column: str) -> float:
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of a CSV with their numbers, counted as an editor counts them."""
+    """Yield the rows of a CSV file with their line numbers, as an editor counts them.
+
+    Raises UserError if one of `columns` is missing, or the file cannot be read.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as text:
             reader = csv.DictReader(text, strict=True)
@@ -322,19 +366,22 @@ def _read(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
 
 @dataclass(frozen=True)
 class Pair:
-    """The cells of one site on both sides of a trend. Where a side has several, the best counts."""
+    """The two sides of a trend at one site, as cells. If a side has several cells, the best of them counts."""
 
     better: tuple[Cell, ...]
     than: tuple[Cell, ...]
 
     @property
     def site(self) -> str:
-        """The site of all cells of the pair."""
+        """The site of the pair."""
         return self.better[0].site
 
 
 def require(plan: Plan) -> None:
-    """Raise UserErrors for every published row, trend and comparison that the study's words do not explain."""
+    """Raise UserErrors for every published value, trend, primary comparison and hypothesis that does not fit.
+
+    They do not fit if they name a condition, site, metric or word that the study does not have.
+    """
     if not plan.published and not plan.study.trends:
         primary_pairs(plan)
         hypotheses.require(plan)
@@ -358,11 +405,11 @@ def require(plan: Plan) -> None:
 
 
 def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
-    """Return the pairs that a trend compares; none at mini scale where a side matches nothing.
+    """Return the pairs of cells that a trend compares; [] at mini scale if a side matches nothing.
 
-    Two cells of a site are a pair if they agree in all settings that neither side names. Where no two do, the only cell
-    of one side is paired with each cell of the other. Raises UserError, about the trend, for unknown words or sites,
-    and where nothing matches.
+    Two cells at a site are a pair if they agree in all settings that neither side names. If no two do, the only cell of
+    one side is paired with each cell of the other. `number` is the position of the trend in the study. Raises UserError
+    for unknown words or sites, and if nothing matches.
     """
     where = f"{words.plan.path}.trends.{number}"
     mini = words.plan.scale == "mini"
@@ -394,7 +441,7 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
 
 
 def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
-    """Return the merged selectors of a side: one, or several of which the best counts."""
+    """Return the selectors of a side of a trend: one, or several of which the best counts."""
     nested = isinstance(side, tuple) and not all(isinstance(part, str) for part in side)
     options = []
     for part in side if nested else (side,):
@@ -411,7 +458,10 @@ def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
 
 
 def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> list[Cell]:
-    """Return the cells that a selector matches at the sites of a trend."""
+    """Return the cells that a selector matches at the sites of a trend.
+
+    Raises UserError, at `where`, if there are none, except at mini scale.
+    """
     recorded = trend.of in RECORDED
     if trend.at == (UNION,):
         if recorded:
@@ -436,9 +486,10 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return cells by role and site, and then by all settings that no side names.
+    """Return cells by role and site, and then by the settings that no side names, as JSON.
 
-    Cells that agree in these are a pair. Raises UserError where two cells of one side and site agree.
+    `named` are the settings that a side names. Raises UserError, at `where`, if two cells of one site agree in all
+    others.
     """
     hidden = set(named)
     if "held_out" in named:  # another partition has other sites and splits, too
@@ -462,7 +513,11 @@ def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, 
 
 
 def _like(first: dict[str, Cell], second: dict[str, Cell], where: str) -> dict[str, Cell]:
-    """Return, for the keys of `first`, the cells of `second`: those of equal keys, or its only cell for all of them."""
+    """Return the counterparts in `second` of the cells in `first`, by the keys of `first`.
+
+    Both map settings to cells. A counterpart has equal settings or, if none has, is the only cell of `second`. Raises
+    UserError, at `where`, if there are several candidates.
+    """
     if first.keys() & second.keys():
         return {key: second[key] for key in first if key in second}
     if len(second) == 1:
