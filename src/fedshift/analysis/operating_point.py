@@ -1,4 +1,4 @@
-"""Operating points of studies with two classes: a threshold is chosen on validation samples and applied at all sites."""
+"""Operating points of studies with two classes: a threshold from validation samples is applied at all sites."""
 
 from __future__ import annotations
 

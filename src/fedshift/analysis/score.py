@@ -1,13 +1,12 @@
 """Scores of predictions: scores.csv and its reading, scores over folds and from sums, and what a guess reaches.
 
-**Folds.** The unit is a seed: the trainings of all folds with one seed are one training of the whole. At an internal
-site each patient is tested by the one model that was not trained on them, and the score is that of all patients
-together. At an external site the models of all folds test every patient, and the score is the mean over them. Seeds
-that some fold lacks are left out.
+**Folds.** The trainings of all folds with one seed count as one training. At an internal site each patient is tested by
+the one model that was not trained on that patient, and the score is of all patients together. At an external site the
+models of all folds test every patient, and the score is the mean over them. Seeds that some fold lacks are left out.
 
-**Sums.** Real sites may send sums over groups of patients in the place of rows of single images. A group is to an
-interval what a patient is elsewhere. So the interval takes nothing for granted but that groups were drawn at random;
-there are fewer of them than patients, and it is wider.
+**Sums.** A real site may send sums over groups of patients instead of a row for each image. An interval then treats a
+group as it otherwise treats a patient. It assumes only that groups were drawn at random. There are fewer groups than
+patients, so that the interval is wider.
 """
 
 from __future__ import annotations
@@ -42,17 +41,18 @@ from .predictions import INFERENCE, SITE, TYPES, Clusters, Part, Predictions, Sa
 from .values import Value, between, inner, number
 
 PLACE = ["condition_id", "role", "site", "metric"]
+"""The columns that identify the level of chance of a metric at a site."""
 COLUMNS = ["study", "run", *CONDITION, *SITE, *INFERENCE, "seed", "metric", "value", "n"]
 OF_SUMS = dict.fromkeys(("inference", "site", "group", "patients", "label", "predicted", "images"), "anything")
-"""The columns of sums that a site sent."""
+"""The columns of a file of sums that a site sent."""
 
 
 def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
-    """Write scores.csv: every metric of every run, inference and site, one value a row.
+    """Write scores.csv, every metric of every run, inference and site, one value a row; return its path.
 
-    Predictions that are not there or are incomplete are left out and listed, with the reason, in missing.json beside
-    it; those that are there and cannot be scored are also named on the screen. Raises UserError for a file that is
-    there and cannot be read, and for a study without any predictions.
+    The path is `out`, or the study's own. Missing or incomplete predictions are left out and listed, with the reason,
+    in missing.json in the same folder; files that exist and cannot be scored are also named on the screen. Raises
+    UserError for a file that cannot be read, and for a study without any predictions.
     """
     out = out or paths.study_files(plan.name).scores
     lost: list[dict[str, str]] = []
@@ -67,7 +67,7 @@ def score(plan: Plan, paths: Paths, out: Path | None = None) -> Path:
 
 
 def is_outdated(plan: Plan, paths: Paths) -> bool:
-    """Return whether predictions have come, gone or changed since the study was scored, or it was never scored."""
+    """Return whether a study must be scored again: predictions are new, gone or changed, or scores.csv is missing."""
     files = paths.study_files(plan.name)
     if not (files.scores.exists() and files.missing.exists()):
         return True
@@ -78,13 +78,13 @@ def is_outdated(plan: Plan, paths: Paths) -> bool:
 
 
 def metrics(plan: Plan) -> list[Metric]:
-    """Return the metrics of a study, with the headline metric where it is not among them."""
+    """Return the metrics of a study, including its headline metric."""
     names = dict.fromkeys([*plan.study.metrics, plan.study.headline])
     return [registry.build("metric", name) for name in names]
 
 
 def _score_rows(plan: Plan, paths: Paths, lost: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of scores.csv. Adds to `lost` the predictions that are not there."""
+    """Yield the rows of scores.csv, and append predictions that are missing or incomplete to `lost`."""
     condition = {name: one.words for one in conditions(plan).values() for name in one.runs}
     inference = predictions.inferences(plan)
     predicted = Predictions(plan, paths)
@@ -106,7 +106,7 @@ def _score_rows(plan: Plan, paths: Paths, lost: list[dict[str, str]]) -> Iterato
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read scores.csv, or a table that is made of it. A site called `01` or `NA` keeps its name."""
+    """Return scores.csv, or a table that is made of it. A site called `01` or `NA` keeps its name."""
     if not path.exists():
         raise UserError(path, "no such file", "score the study first")
     with readable(path, "table"):
@@ -115,9 +115,9 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def parse_table(content: bytes, path: Path) -> pd.DataFrame:
-    """Return the table in the content of the file `path`; see `read_table`.
+    """Return the table in the bytes of a CSV file; see `read_table`. `path` is named in errors.
 
-    Raises UserError where it is not a table, or a column of numbers holds anything else.
+    Raises UserError if it is not a table, or a column of numbers holds text.
     """
     with readable(path, "table"):
         columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
@@ -132,7 +132,7 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
 
 
 def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
-    """Return the predictions that could not be scored: run, inference and why."""
+    """Return the predictions that were not scored, from missing.json: run, inference and why."""
     path = paths.study_files(plan.name).missing
     content = read_json(path) if path.exists() else []
     text, remedy = dict.fromkeys(("run", "inference", "why"), "text"), "score the study again"
@@ -142,10 +142,10 @@ def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
 
 
 def blind(predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return `chance` and `majority` by PLACE, for metrics that have a chance level.
+    """Return the scores without a model, `chance` and `majority`, by PLACE, for metrics that have a chance level.
 
-    `chance` is that of a guess (see `Metric.chance`). `majority` is the score of giving the shares of the
-    classes among the test labels of the site for every sample: for accuracy the share of the commonest class.
+    `chance` is the expected score of a guess (see `Metric.chance`). `majority` is the score of predicting the class
+    frequencies of the site's test labels for every sample: for accuracy, the frequency of the commonest class.
     """
     rows = []
     known: dict[str, dict[str, Run]] = defaultdict(dict)
@@ -164,7 +164,7 @@ def blind(predicted: Predictions, samples: Samples) -> pd.DataFrame:
 def _blind_by_site(
     predicted: Predictions, samples: Samples, runs: Sequence[Run]
 ) -> Iterator[tuple[str, str, str, float, float]]:
-    """Yield role, site and metric with both levels. Nothing where the partition or the labels cannot be read.
+    """Yield role, site and metric with `chance` and `majority`; nothing if the partition or the labels cannot be read.
 
     `runs` has one run of each fold.
     """
@@ -188,7 +188,10 @@ def _blind_by_site(
 
 @dataclass(frozen=True)
 class Whole:
-    """Predictions at a site by the trainings of all folds with one seed: for each fold a part, its test samples."""
+    """The predictions at a site by the trainings of all folds with one seed.
+
+    Each part has the test samples of one fold.
+    """
 
     condition: Condition
     inference: str
@@ -197,25 +200,25 @@ class Whole:
 
     @property
     def level(self) -> tuple[str, str, str, str]:
-        """The ids of condition and inference with role and site, in the order of LEVELS."""
+        """The id of the condition, role, site and id of the inference, in the order of LEVELS."""
         first = self.parts[0]
         return self.condition.id, first.role, first.site, self.inference
 
     @property
     def samples(self) -> int:
-        """The number of samples that are tested, each once: at an internal site, each fold has other patients."""
+        """The number of tested samples, each counted once: at internal sites, folds test different patients."""
         counts = [len(part.label) for part in self.parts]
         return sum(counts) if self.parts[0].role == "internal" else counts[0]
 
     def value(self, metric: Metric) -> float:
-        """Return the score at the site: of all samples at home, and else the mean of the folds."""
+        """Return the score at the site: of all samples together at an internal site, else the mean over folds."""
         if self.parts[0].role == "internal":
             return joined(metric, self.parts)[0]
         return float(np.mean([metric.value(part.label, part.probability) for part in self.parts]))
 
 
 def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int | None = None) -> Estimate:
-    """Return the score at a site over the folds, with the influence of each patient; a single part is one training."""
+    """Return the score at a site over folds, with the influence of each patient. `parts` has one part for each fold."""
     group = people.group(parts[0].site)
     patients = [people.of(part.samples, part.site) for part in parts]
     if len(parts) > 1 and parts[0].role == "internal":
@@ -230,7 +233,10 @@ def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int 
 
 
 def joined(metric: Metric, parts: Sequence[Part]) -> tuple[float, np.ndarray | None]:
-    """Return a score over folds with other samples each, and the influence of each sample on it (see `over_folds`)."""
+    """Return a score over folds that test different samples, and the influence (n, ...) of each sample on it.
+
+    The influence is None for a metric without interval. See `Metric.over_folds`.
+    """
     label = np.concatenate([part.label for part in parts])
     probability = np.concatenate([part.probability for part in parts])
     fold = np.repeat(np.arange(len(parts)), [len(part.label) for part in parts])
@@ -238,7 +244,7 @@ def joined(metric: Metric, parts: Sequence[Part]) -> tuple[float, np.ndarray | N
 
 
 def wholes(conditions: Iterable[Condition], predicted: Predictions) -> Iterator[Whole]:
-    """Yield what all folds of a condition predict at a site, for each seed and inference that all of them have.
+    """Yield the predictions of all folds together, for each site, inference and seed that all folds have.
 
     A condition without folds has one part for each seed.
     """
@@ -257,9 +263,9 @@ def wholes(conditions: Iterable[Condition], predicted: Predictions) -> Iterator[
 
 
 def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicted: Predictions) -> pd.DataFrame:
-    """Return rows of scores.csv in which the rows of all folds with one seed are one row, in the place of the first.
+    """Return rows of scores.csv in which the folds of one seed are one row, at the place of the first fold.
 
-    `scores` has the columns LEVELS, seed, value and n. Without folds it is returned as it is.
+    `scores` has the columns LEVELS, seed, value and n. It is returned unchanged if no condition has folds.
     """
     in_folds = {id_: condition for id_, condition in conditions.items() if condition.folded}
     folded = scores["condition_id"].isin([*in_folds])
@@ -279,11 +285,13 @@ def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicte
 
 
 class Level(NamedTuple):
-    """Scores of a condition with one inference at a site that sent sums over groups of patients, and no predictions.
+    """The scores of a condition at a site that sent sums over groups of patients instead of predictions.
 
-    `inference` is the id of the inference. `images`, `patients` and `groups` count the test images, their patients and
-    the groups in which a site added patients up; `values` are the scores by metric, with intervals over groups and
-    trainings.
+    Attributes
+    ----------
+    inference : the id of the inference
+    images, patients, groups : numbers of test images, of their patients, and of the groups that were summed
+    values : the score by metric, with its interval over groups and trainings
     """
 
     condition: Condition
@@ -296,15 +304,15 @@ class Level(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The scores as a line of text."""
+        """The scores as a line of text for the terminal."""
         told = (f"{inner(m)} {number(value.mean, m)} ({between(value, m)})" for m, value in self.values.items())
         return f"{self.site}, {self.condition.title}, {self.inference}: {', '.join(told)}"
 
 
 def levels(plan: Plan, paths: Paths) -> Iterator[Level]:
-    """Yield the scores that follow from sums which sites sent in place of predictions; none if no site sent sums.
+    """Yield the scores that follow from sums, for each condition, inference and site that sent sums.
 
-    Raises UserError for a file of sums that cannot be read, was changed, or is another run's.
+    Raises UserError for a file of sums that cannot be read, was changed, or belongs to another run.
     """
     decided = [m for m in metrics(plan) if m.decides] or [registry.build("metric", "accuracy")]
     for condition in conditions(plan).values():
@@ -318,7 +326,7 @@ def levels(plan: Plan, paths: Paths) -> Iterator[Level]:
 
 
 def _sums(paths: Paths, run: Run) -> pd.DataFrame:
-    """Return the sums of a run, with its seed; no row where no site sent any."""
+    """Return the sums that sites sent for a run, with its seed; without rows if no site sent any."""
     path = paths.run_files(run.id).sums
     if not path.exists():
         return pd.DataFrame(columns=[*OF_SUMS, "seed"])
@@ -330,7 +338,10 @@ def _sums(paths: Paths, run: Run) -> pd.DataFrame:
 
 
 def _from_sums(metric: Metric, sums: pd.DataFrame, classes: int) -> Value:
-    """Return a score at a site with its interval over groups of patients, and over trainings if there are several."""
+    """Return a score at a site from the sums of its trainings, with the interval over groups and trainings.
+
+    A group is a number of patients that the site summed up.
+    """
     found = []
     for seed in sums["seed"].unique().tolist():
         rows = sums[sums["seed"] == seed]

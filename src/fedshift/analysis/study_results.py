@@ -1,7 +1,4 @@
-"""The results of a study: its files, each read once, and what figures are drawn from.
-
-Among the latter are the images that a model gets most wrong at each site.
-"""
+"""The results of a study as tables, each read once, and the tables and images from which figures are drawn."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ PACKAGE = __package__.partition(".")[0]
 
 
 def draw(results: StudyResults, name: str) -> Path:
-    """Write figures/{name}.svg of a study. Returns its path."""
+    """Write the figure `name` of a study to figures/{name}.svg, and return its path."""
     figure: Figure = registry.build("figure", name)
     out = results.files.figure(name)
     write_text(out, figure.draw(results.for_figures))
@@ -50,9 +47,9 @@ def draw(results: StudyResults, name: str) -> Path:
 
 
 def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
-    """Return the table `name` (a key of RESULT_TABLES) in the content of the file `path`.
+    """Return the table `name` (a key of RESULT_TABLES) from the bytes of a CSV file. `path` is named in errors.
 
-    Raises UserError where it is not a table, lacks a column, or has a row twice.
+    Raises UserError if it is not a table, lacks a column, or has a row twice.
     """
     declared = RESULT_TABLES[name]
     columns = declared.columns or importlib.import_module(f"{PACKAGE}.{declared.worker}").COLUMNS
@@ -68,7 +65,10 @@ def load(plan: Plan, paths: Paths) -> StudyResults:
 
 
 class StudyResults:
-    """The files of a study as tables, which have the ids of condition and inference in the columns `values.IDS`."""
+    """The results of a study as tables, most with the ids of condition and inference (columns `numbers.IDS`).
+
+    Each file is read once, when it is first needed.
+    """
 
     def __init__(self, plan: Plan, paths: Paths) -> None:
         self.plan = plan
@@ -80,7 +80,7 @@ class StudyResults:
         self._tables: dict[str, pd.DataFrame] = {}
 
     def content(self, name: str) -> bytes:
-        """Return the bytes of a file of the study's folder. Raises UserError where it is not there."""
+        """Return the bytes of a file in the study's folder. Raises UserError if it does not exist."""
         if name not in self._contents:
             path = self.files.folder / name
             self.require(path)
@@ -89,12 +89,12 @@ class StudyResults:
         return self._contents[name]
 
     def require(self, path: Path) -> None:
-        """Raise UserError where a file of the study is not there."""
+        """Raise UserError if a file of the study does not exist."""
         if not path.is_file():
             raise UserError(path, "no such file", "score and report the study first")
 
     def samples(self, data: str) -> pd.DataFrame:
-        """Return samples.parquet of prepared data, with sample and site as text. Raises UserError if unreadable."""
+        """Return the table of samples of prepared data by the data's id. Raises UserError if it cannot be read."""
         if data not in self._samples:
             table = read_samples(self.paths.data_files(data).samples)
             self._samples[data] = table.astype({"sample": str, "site": str})
@@ -102,13 +102,13 @@ class StudyResults:
 
     @functools.cached_property
     def predictions(self) -> Predictions:
-        """The predictions of all runs, and the tables of partitions."""
+        """The predictions of all runs, with the tables of partitions."""
         return Predictions(self.plan, self.paths)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of the study's folder by its name in RESULT_TABLES.
+        """Return a table of results by its name in RESULT_TABLES.
 
-        Raises UserError where it is not one of this study, as it is now.
+        Raises UserError if the file does not exist or is not such a table.
         """
         if name not in self._tables:
             path = self.files.result(name)
@@ -117,7 +117,10 @@ class StudyResults:
 
     @functools.cached_property
     def scores(self) -> pd.DataFrame:
-        """scores.csv, with the columns condition_id and inference_id added; one row for all folds of a seed."""
+        """The rows of scores.csv with the columns condition_id and inference_id added; the folds of a seed are one row.
+
+        Raises UserError if it has a site or a metric that the study does not have.
+        """
         scores = self.names.identified(self.table("scores"))
         tested = {(role, site) for part in self.plan.partitions for role in ROLES for site in getattr(part, role)}
         if strange := sorted(set(zip(scores["role"], scores["site"], strict=True)) - tested):
@@ -129,41 +132,44 @@ class StudyResults:
 
     @functools.cached_property
     def operating_points(self) -> operating_point.Points:
-        """The points of operating_points.csv. Raises UserError where rows are missing."""
+        """The operating points in operating_points.csv. Raises UserError if rows are missing."""
         table = self.table("operating_points")
         with readable(self.files.result("operating_points"), "table"):
             return operating_point.points(table)
 
     @functools.cached_property
     def controls(self) -> controls.Controls:
-        """The scores of the controls without a network, and what each condition adds to them."""
+        """The scores of the controls (classifiers without a network), and differences of conditions to them."""
         return controls.Controls(self.findings)
 
     @functools.cached_property
     def findings(self) -> Findings:
-        """The numbers of the study by their ids, from numbers.parquet. Raises UserError where it cannot be read."""
+        """The numbers in numbers.parquet with lookup by condition and inference.
+
+        Raises UserError if it cannot be read.
+        """
         self.require(self.files.numbers)
         return Findings(self.names, Numbers.read(self.files.numbers, AGAIN))
 
     @functools.cached_property
     def missing(self) -> list[dict[str, str]]:
-        """The predictions that could not be scored: run, inference and why."""
+        """The predictions that were not scored: run, inference and why."""
         return score.missing(self.plan, self.paths)
 
     @functools.cached_property
     def manifests(self) -> dict[str, dict[str, Any]]:
-        """manifest.json of each run by its id; empty where there is none."""
+        """The content of manifest.json of each run by the run's id; {} for a run without one."""
         files = {run: self.paths.run_files(run).manifest for run in self.plan.runs}
         return {run: read_manifest(path) if path.exists() else {} for run, path in files.items()}
 
     @functools.cached_property
     def cards(self) -> list[dict[str, Any]]:
-        """The card of each dataset of the study."""
+        """The card (source, licence and facts) of each dataset of the study."""
         return [card(self.paths, data) for data in self.plan.data.values()]
 
     @property
     def synthetic(self) -> bool:
-        """True where any images of the study are invented."""
+        """True if any images of the study are synthetic."""
         return any(card["synthetic"] for card in self.cards)
 
     @functools.cached_property
@@ -186,7 +192,10 @@ class StudyResults:
 
     @functools.cached_property
     def for_figures(self) -> Results:
-        """Everything that a figure may need. Runs without rounds are left out; the page names them."""
+        """The tables, images and settings that figures may draw.
+
+        Runs without a record of rounds are left out of `rounds`.
+        """
         partitions = self.plan.partitions
         asked = {
             "net_benefit": net_benefit.FIGURE in self.plan.study.figures,
@@ -214,21 +223,22 @@ class StudyResults:
         )
 
     def _curves(self) -> pd.DataFrame:
+        """Return the mean ROC curves with the titles of condition and inference, and the column held_out."""
         curves = self._titled(net_benefit.roc(self.findings, self.predictions))
         held_out = {key: condition.held_out for key, condition in self.names.conditions.items()}
         return curves.assign(held_out=curves["condition_id"].map(held_out))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table with the columns `condition` and `shown`: the titles of condition and inference."""
+        """Return a table with the titles of conditions (column `condition`) and inferences (column `shown`) added."""
         titles = {key: condition.title for key, condition in self.names.conditions.items()}
         names = {key: self.findings.name(key) for key in self.findings.keys}
         return table.assign(condition=table["condition_id"].map(titles), shown=table["inference_id"].map(names))
 
 
 def card(paths: Paths, data: Data) -> dict[str, Any]:
-    """Return the card of prepared data, worded as the study words it now.
+    """Return the card (source, licence and facts) of a dataset, worded as the study words it now.
 
-    Facts that only preparation knows, such as checksums, are empty before it.
+    Facts that only preparation finds, such as checksums, are empty before the data are prepared.
     """
     path = paths.data_files(data.id).card
     prepared = read_card(path) if path.exists() else {}
@@ -236,9 +246,10 @@ def card(paths: Paths, data: Data) -> dict[str, Any]:
 
 
 def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return images and labels of at most `each` random samples of each site, sorted by label.
+    """Return images (n, height, width, channels) and labels (n,) of at most `each` random samples of each site.
 
-    They are always the same ones. There are none where the data are not images of two dimensions.
+    They are sorted by label, and the same in every call. There are none if the data are not two-dimensional images.
+    Raises UserError if prepared images and their table of samples do not fit together.
     """
     chosen: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for data in results.plan.data:
@@ -261,11 +272,11 @@ def examples(results: StudyResults, each: int) -> dict[str, tuple[np.ndarray, np
 
 
 def surest_mistakes(results: StudyResults, each: int) -> Iterator[SiteMistakes]:
-    """Yield at most `each` mistakes of every external site: the wrong predictions with the highest probability.
+    """Yield the most confident wrong predictions of every external site, at most `each`.
 
-    A site is predicted by the first condition of the study that is tested there, with the inference whose levels the
-    page reports. Probabilities are means over the trainings whose predictions can be read; the predicted class is that
-    with the highest mean. Nothing is yielded where the data are not images of two dimensions.
+    A site is predicted by the first condition of the study that is tested there, with the inference whose scores are
+    reported. Probabilities are means over the trainings whose predictions can be read; the predicted class is the one
+    with the highest mean. Nothing is yielded if the data are not two-dimensional images.
     """
     findings, predicted = results.findings, results.predictions
     done = set[str]()
@@ -300,7 +311,7 @@ def surest_mistakes(results: StudyResults, each: int) -> Iterator[SiteMistakes]:
 
 
 def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return the mean probabilities of each sample over several tables, with the class that is predicted."""
+    """Return the mean probabilities of each sample over several tables of predictions, with the predicted class."""
     classes = probabilities(tables[0])
     both = pd.concat(tables).groupby(["site", "sample", "label"], sort=True, as_index=False)[classes].mean()
     shares = both[classes].to_numpy(dtype=float)
@@ -308,11 +319,12 @@ def _means(tables: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _sites(results: StudyResults, done: set[str]) -> Iterator[tuple[str, str, Condition, Run]]:
-    """Yield every site, its role, and the condition and the run that predict it: external sites, then internal ones.
+    """Yield every site, its role, and the condition and run that predict it for a picture: external sites first.
 
-    That is the first condition of the study that is tested there, with the inference whose levels the page reports, and
-    its first training whose predictions can be read. A site is yielded again, by another condition, until the caller
-    adds it to `done`. One that is external in one partition and internal in another is shown as external.
+    The condition is the first one of the study that is tested there, and the run its first training whose predictions
+    can be read, with the inference whose scores are reported. A site is yielded again, with another condition, until
+    the caller adds it to `done`. A site that is external in one partition and internal in another is yielded as
+    external.
     """
     for role in ("external", "internal"):
         for condition in results.findings.conditions:
@@ -326,9 +338,9 @@ def _sites(results: StudyResults, done: set[str]) -> Iterator[tuple[str, str, Co
 
 
 def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
-    """Yield at most `each` images of every site with the lowest Dice of the image; see `_sites`.
+    """Yield the images of every site with the lowest Dice, at most `each`, with their predicted masks.
 
-    Nothing is yielded for another task than segmentation.
+    See `_sites` for the run that predicts a site. Nothing is yielded unless the task is segmentation.
     """
     task, findings = results.plan.study.task, results.findings
     if not isinstance(task, Segmentation):
@@ -353,7 +365,10 @@ def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
 
 
 def cases(results: StudyResults) -> pd.DataFrame:
-    """Return every patient of each site that has a Dice; see `Results.cases` and `_sites`."""
+    """Return a row for each patient of each site that has a Dice score (see `Results.cases`).
+
+    See `_sites` for the run that predicts a site. The table is empty unless the task is segmentation.
+    """
     tables = [no_cases()]
     done = set[str]()
     sites = _sites(results, done) if isinstance(results.plan.study.task, Segmentation) else ()
@@ -370,7 +385,7 @@ def cases(results: StudyResults) -> pd.DataFrame:
 
 
 def _outlined(results: StudyResults, shown: pd.DataFrame, run: Run, task: Segmentation) -> Iterator[OutlinedImage]:
-    """Yield each image with its reference and its predicted mask, by structure."""
+    """Yield the images in the rows `shown` with the reference mask and the predicted mask of each structure."""
     files = results.paths.data_files(run.data.id)
     images, masks = map_array(files.images), map_array(files.masks)
     rows = pd.Index(results.samples(run.data.id)["sample"]).get_indexer(shown["sample"])

@@ -1,4 +1,4 @@
-"""The headline metric of groups of test images, and without the patients who have most of them."""
+"""The headline metric of subgroups of test images, and scores without the patients who have the most images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, cluste
 from .score import Whole
 
 MOST = 12
-"""Groups of a column: the largest ones. A column such as the age in years has too many for a table."""
+"""The most groups of a column that are shown, the largest ones: a column such as age has too many for a table."""
 ROLES = ("external", "internal")
 COLUMNS = [
     *(*IDS, *CONDITION, *INFERENCE, "column", "group", "role", "metric"),
@@ -33,24 +33,30 @@ COLUMNS = [
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return subgroups.csv: the headline metric of each group of test images of a role, over all its sites.
+    """Return subgroups.csv: the headline metric of each group of test images of a role, over all its sites together.
 
-    There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. An
-    empty group holds the images without a value. `n` counts images, and `clusters` what is resampled as a whole:
-    patients, source images, or single images where these are unknown. `mean` and `std` are over `seeds`; `low` and
+    There is a row for each condition, inference without labels, column of the study's `subgroups`, group and role. The
+    empty group holds images without a value in the column. `n` counts images, and `clusters` what is resampled as a
+    whole: patients, source images, or single images if neither is known. `mean` and `std` are over `seeds`; `low` and
     `high` are the 95% interval over clusters and trainings.
     """
     return names.described(numbers.view("subgroup").rename(columns={"patients": "clusters"}))[COLUMNS]
 
 
 def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row]:
-    """Yield the numbers of subgroups.csv (see `table`). Raises UserError for a column that the data do not have."""
+    """Yield the numbers of subgroups.csv (see `table`) as rows of numbers.parquet.
+
+    Raises UserError for a column that the data do not have.
+    """
     for condition in names.conditions.values() if names.plan.study.subgroups else ():
         yield from _of_condition(predicted, condition, samples(condition.run.data.id))
 
 
 def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
-    """Return the column of each of the study's subgroups. Raises UserError if data at `where` have no such column."""
+    """Return the column of the data for each name in the study's `subgroups`, whatever its upper and lower case.
+
+    `known` are the columns of the data. Raises UserError, which names the data by `where`, if a column is missing.
+    """
     columns = {str(name).casefold(): str(name) for name in known}
     for name in plan.study.subgroups:
         if name.strip().casefold() not in columns:
@@ -60,22 +66,27 @@ def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
 
 
 def groups(plan: Plan, data: str, samples: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the group of each sample of prepared data, by the study's subgroups; empty where it is not stated.
+    """Return the group of each sample, by the study's `subgroups`; the group is empty if the sample has no value.
 
-    Raises UserError for a column that the data do not have.
+    `samples` is the table of samples of the data with the id `data`. Raises UserError for a column that it does not
+    have.
     """
     columns = require(plan, f"the data {data}", [c for c in map(str, samples) if c not in SAMPLE_COLUMNS])
     return {name: samples.set_index("sample")[column].fillna("").astype(str) for name, column in columns.items()}
 
 
 def largest(group: pd.Series) -> list[str]:
-    """Return the MOST largest groups by name, the group of images without a value last."""
+    """Return the names of the MOST largest groups, sorted, with the group of images without a value last.
+
+    `group` has the group of each sample.
+    """
     counts = group.value_counts()
     chosen = sorted(counts.index, key=lambda name: (-counts[name], name))[:MOST]
     return sorted(chosen, key=lambda name: (name == "", name))
 
 
 def _of_condition(predicted: Predictions, condition: Condition, samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the numbers of subgroups.csv for one condition."""
     plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
     data = condition.run.data.id
@@ -94,7 +105,10 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
 
 
 def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
-    """Return the numbers of a row from the predictions of a group: seed and table of each training."""
+    """Return the score of a group as a row of numbers.parquet.
+
+    `parts` has the seed of each training, and its predictions of the images of the group.
+    """
     _, first = parts[0]
     tested: set[int] = set()
     trainings = []
@@ -110,22 +124,23 @@ def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Cluste
 
 
 Place = tuple[str, str, str]
-"""Role, site and the id of an inference."""
+"""Role, site and id of an inference."""
 
 
 class Without:
-    """The scores of a study without the patients with most test samples, a `number` of them at each site."""
+    """The scores of a study without `number` patients at each site, those with the most test samples."""
 
     def __init__(self, study: Estimates, number: int) -> None:
         self.study = study
         self.number = number
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
-        """Return the score of a condition at a site without its largest patients; None where there is none."""
+        """Return the score of a condition at a site without its largest patients, or None if there is no score."""
         return self._of_condition(id_, metric).get((role, site, inference))
 
     @functools.cache  # noqa: B019 - lives as long as the table is made
     def _of_condition(self, id_: str, metric: str) -> dict[Place, Estimate]:
+        """Return the scores of a condition without the largest patients, by role, site and inference."""
         condition = self.study.names.conditions[id_]
         people = self.study.clusters[condition.run.data.id]
         trainings: dict[Place, list[Estimate]] = defaultdict(list)
@@ -138,9 +153,10 @@ class Without:
         return {place: estimates.over_trainings(parts) for place, parts in trainings.items()}
 
     def _fewer(self, whole: Whole, people: Clusters) -> list[Part]:
-        """Return the predictions without those of the patients with most samples; of equal ones the first are left out.
+        """Return the predictions of all folds without the samples of the largest patients of the site.
 
-        At an external site each fold predicts the same samples, so that no patient gains by it.
+        Of patients with equally many samples, the first is left out. At an external site all folds predict the same
+        samples, so that the order of patients does not change.
         """
         patients = [people.of(part.samples, part.site) for part in whole.parts]
         largest = np.argsort(-np.bincount(np.concatenate(patients)), kind="stable")[: self.number]

@@ -1,4 +1,4 @@
-"""The claims of the papers compared with our numbers: trends.csv, with a sentence for each."""
+"""Claims of papers (trends) tested on our numbers: trends.csv, with a sentence for each claim."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ COLUMNS = [
     *("study", "better_ids", "than_ids", "claim", "sentence", "held", "mean_difference", "se", "seeds", "by", "within"),
     *("sites_for", "sites", "published_difference", "published_for", "doubt", "reason"),
 ]
-"""`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`.
+"""Columns of trends.csv.
 
-`held` is yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count. The
-difference is claimed to be at least `by` or, where `within` has a value, at most that either way.
+`better_ids` and `than_ids` name the conditions and inferences of both sides, as `condition_id/inference_id`. `held` is
+yes, no, cannot tell or not run; `doubt` says what weakens it; `reason` says why it does not count. The claimed
+difference is at least `by` or, if `within` has a value, at most `within` in either direction.
 """
 WHOLE = ("seeds", "sites_for", "sites", "published_for")
-"""The columns of whole numbers, which a trend that was not run lacks."""
+"""The columns of whole numbers, which are empty for a trend that was not run."""
 CANNOT_TELL = "cannot tell"
-"""A claim that would hold while neither side has learned anything: it says nothing."""
+"""Outcome of a claim that would hold, while neither side has learnt anything."""
 MEANING = (
     "The difference is the mean over sites, turned so that positive is better. Its standard error is over seeds, each "
     "compared with itself on both sides. A difference whose 95% interval over seeds, by the t quantile, holds the "
@@ -43,9 +44,14 @@ MEANING = (
 
 @dataclass(frozen=True)
 class TrendResult:
-    """A trend in numbers. `differences` has a row for each pair and a column for each seed; positive is better.
+    """The result of a trend in numbers.
 
-    `places` are the positions of these pairs among all that the trend compares.
+    Attributes
+    ----------
+    differences : the difference of each pair and seed (pairs, seeds); positive is better
+    places : the positions of the pairs among all pairs that the trend compares
+    by : the claimed difference is at least this
+    within : the claimed difference is at most this in either direction; None for a claim of `by`
     """
 
     differences: np.ndarray
@@ -55,7 +61,7 @@ class TrendResult:
 
     @property
     def sites(self) -> np.ndarray:
-        """The difference of each pair, mean over seeds."""
+        """The mean difference of each pair over seeds (pairs,)."""
         return self.differences.mean(axis=1)
 
     @property
@@ -65,12 +71,15 @@ class TrendResult:
 
     @property
     def error(self) -> float:
-        """The standard error of the mean over seeds; NaN with one."""
+        """The standard error of the mean difference over seeds; NaN for a single seed."""
         seeds = self.differences.mean(axis=0)
         return NAN if len(seeds) == 1 else float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
 
     def above(self, difference: Any) -> Any:
-        """Return whether a difference is as claimed: above 0, or at least `by`; or at most `within` either way."""
+        """Return whether a difference, or each of an array, is as claimed.
+
+        It is as claimed if it is above 0, or at least `by` if that is set, or at most `within` in either direction.
+        """
         # The margin allows for rounding: 0.9 - 0.8 is a little less than 0.1.
         if self.within is not None:
             return np.abs(difference) <= self.within + 1e-12
@@ -85,26 +94,26 @@ class TrendResult:
 
     @property
     def noisy(self) -> bool:
-        """True where the mean lies no further from the claim than half of its 95% interval over seeds."""
+        """True if the 95% interval of the mean over seeds includes the limit of the claim."""
         distance = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
         return abs(distance) < quantile(self.differences.shape[1]) * self.error
 
     def at(self, places: Iterable[int]) -> float:
-        """Return the mean over some of the pairs; NaN where one of them is missing."""
+        """Return the mean difference over the pairs at some positions; NaN if one of them is missing."""
         if not set(places) <= set(self.places):
             return NAN
         return float(np.mean([self.sites[self.places.index(place)] for place in places]))
 
 
 def quantile(seeds: int) -> float:
-    """Return how many standard errors over so many seeds are half of a 95% interval."""
+    """Return half the width of a 95% interval over `seeds` trainings, in standard errors: a t quantile."""
     return float(stdtrit(max(seeds - 1, 1), 0.975))
 
 
 def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
-    """Return the table of trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
+    """Return trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
 
-    `reference` has the level of chance of each condition, role, site and metric (see `score.blind`).
+    `reference` has the column `chance`, the score of a guess, by condition, role, site and metric (see `score.blind`).
     """
     levels: dict[Any, float] = reference["chance"].to_dict()
     printed, chance = _printed(words), Chance(words.plan, values, levels)
@@ -113,11 +122,11 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
 
 
 class Chance:
-    """Whether the conditions of a trend have learned anything.
+    """A test whether the conditions of a trend have learnt anything, by the scores of a guess.
 
     Parameters
     ----------
-    levels : the score of a guess by the id of a condition, role, site and metric, where a metric has one
+    levels : the score of a guess by the id of a condition, role, site and metric, for metrics that have one
     """
 
     def __init__(self, plan: Plan, values: Values, levels: Mapping[tuple[str, str, str, str], float]) -> None:
@@ -128,8 +137,9 @@ class Chance:
     def reigns(self, matched: list[Pair], trend: Trend) -> bool:
         """Return whether neither side of a trend is above chance, by its 95% interval over seeds.
 
-        Quantities that are recorded in training are judged by the headline metric wherever the conditions are tested.
-        False for traffic, which does not depend on what is learned, and where the level of chance is not known.
+        `matched` are the pairs of the trend. Quantities that are recorded during training are judged by the headline
+        metric wherever the conditions are tested. False for traffic, which does not depend on what is learnt, and if
+        the score of a guess is not known.
         """
         if trend.of == "traffic":
             return False
@@ -144,7 +154,7 @@ class Chance:
         return bool(excess) and all(_at_most_noise(levels) for levels in excess)
 
     def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:
-        """Return by how much the mean over cells is better than chance for each seed that all have (seeds,)."""
+        """Return by how much the mean over cells is better than chance, for each seed that all cells have (seeds,)."""
         measure = Measure.of(metric)
         over = []
         for cell in cells:
@@ -160,7 +170,7 @@ class Chance:
 
 
 def _at_most_noise(levels: np.ndarray) -> bool:
-    """Return whether values over seeds (seeds,) are not surely above 0; False for unknown ones."""
+    """Return whether the mean of values over seeds (seeds,) is not significantly above 0; False if one is unknown."""
     if not len(levels) or np.isnan(levels).any():
         return False
     error = float(levels.std(ddof=1) / math.sqrt(len(levels))) if len(levels) > 1 else 0.0
@@ -175,6 +185,7 @@ def _row(
     printed: Mapping[tuple[str, ...], float],
     chance: Chance,
 ) -> dict[str, Any]:
+    """Return the row of trends.csv for a trend, by its `number` in the study."""
     measure = Measure.of(trend.of)
     matched = pairs(words, number, trend)
     outcome, lost = _outcome(matched, values, measure, trend)
@@ -215,9 +226,10 @@ def _row(
 
 
 def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
-    """Return the values of the cell with the best mean.
+    """Return the values by seed of the cell with the best mean.
 
-    None if any cell has not been run, and empty if the metric is defined for no seed of one.
+    `options` holds the values by seed of each cell. Return None if any cell has not been run, and {} if the metric of
+    any cell is defined for no seed.
     """
     if not options or not all(options):
         return None
@@ -229,9 +241,9 @@ def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float]
 
 
 def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend) -> tuple[TrendResult | None, str]:
-    """Return the differences over the seeds that all pairs have, and a sentence about what is missing.
+    """Return the differences over the seeds that all pairs have, and a text about what is missing.
 
-    Pairs at which the metric is not defined are left out; a pair that has not been run leaves no outcome.
+    Pairs at which the metric is not defined are left out. The differences are None if a pair has not been run.
     """
     if not matched:
         return None, "the study does not run it at this scale"
@@ -258,14 +270,20 @@ def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend
 
 
 def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
-    """Return `by` and `within` in the unit of the metric."""
+    """Return `by` and `within` of a trend in the unit of the metric.
+
+    Studies give them in percent for a metric in percent.
+    """
     if not measure.percent:
         return trend.by, trend.within
     return trend.by / 100, None if trend.within is None else trend.within / 100
 
 
 def _printed(words: Words) -> dict[tuple[str, ...], float]:
-    """Return published values by the ids of their cell and metric. The first table that prints one counts."""
+    """Return the published values by the ids of their cell and metric.
+
+    If several tables print one, the first counts.
+    """
     printed: dict[tuple[str, ...], float] = {}
     for target in words.targets():
         if target.cell and not target.ledger and not target.row.misprint:
@@ -276,7 +294,10 @@ def _printed(words: Words) -> dict[tuple[str, ...], float]:
 def _paper(
     matched: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[str, ...], float]
 ) -> TrendResult | None:
-    """Return the trend in published numbers, over the pairs that have them on both sides."""
+    """Return the trend in published numbers, over the pairs with published values on both sides; None without any.
+
+    `printed` maps the ids of a cell and metric to a published value.
+    """
     rows = {}
     for place, pair in enumerate(matched):
         better, than = ([printed.get(cell.key(trend.of), NAN) for cell in side] for side in (pair.better, pair.than))
@@ -286,7 +307,7 @@ def _paper(
 
 
 def _names(trend: Trend, measure: Measure) -> str:
-    """Return what is compared: `FedBN is above FedAvg in accuracy`."""
+    """Return the claim in words: `FedBN is above FedAvg in accuracy`."""
     relation = "as good as"
     if trend.within is None:
         relation = "above" if measure.higher else "below"
@@ -301,7 +322,10 @@ def _sentence(
     paper: TrendResult | None,
     wanted: int | None,
 ) -> str:
-    """Return our numbers, the claim, and the numbers of the paper in a sentence."""
+    """Return a sentence with the claim, our numbers and the paper's.
+
+    `paper` is the trend in published numbers, if any, and `wanted` the number of sites at which it is claimed to hold.
+    """
     several = len({pair.site for pair in matched}) < len(matched)
     places = "pairs of a condition and a site" if several else "sites"
     if trend.at in ("internal", "external"):
@@ -329,7 +353,7 @@ def _sentence(
 
 
 def _name(side: Side) -> str:
-    """Return a side as the study names it."""
+    """Return a side of a trend in the words of the study."""
     if isinstance(side, dict):
         return ", ".join(f"{key} {_setting(value)}" for key, value in side.items())
     if all(isinstance(part, str) for part in side):
@@ -338,7 +362,7 @@ def _name(side: Side) -> str:
 
 
 def _setting(value: Any) -> str:
-    """Return a value of a selector in words: `tsmobn (momentum 0.5)`."""
+    """Return the value of a setting in a selector as text: `tsmobn (momentum 0.5)`."""
     if isinstance(value, str):
         return value
     if not isinstance(value, dict) or "name" not in value:

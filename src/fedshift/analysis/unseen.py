@@ -1,4 +1,4 @@
-"""Accuracy on images that no client trained on, where external sites show training images under other corruptions."""
+"""Scores on images that no client trained on, if external sites show training images under other corruptions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from .predictions import INFERENCE, Predictions, Samples
 from .values import DASH, Table, Value, inner, spread
 
 KEYS = [*IDS, "trained_on", "metric"]
+"""The columns that identify a row of unseen.csv."""
 COLUMNS = [*IDS, *CONDITION, *INFERENCE, "trained_on", "metric", "n", "mean", "std", "seeds"]
 
 
 def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return unseen.csv: the headline metric, mean over external sites, of images that were trained on and of others.
+    """Return unseen.csv: the headline metric at external sites, for images that were trained on and for others.
 
     `trained_on` says whether a client trained on the same image (column `base` of samples.parquet) under another
-    corruption; `n` counts images over all external sites; `mean` and `std` are over `seeds`. The table is empty where
-    no image is shown at several sites, or none of them is an image that a client trained on.
+    corruption. Scores are means over external sites, `n` counts images over all of them, and `mean` and `std` are over
+    `seeds`. The table is empty if no image is shown at several sites, or if no client trained on any of them.
     """
     rows = pd.DataFrame(_values_by_run(predicted, samples), columns=[*KEYS, "n", "value"])
     grouped = rows.groupby(KEYS, sort=False, dropna=False)
@@ -37,7 +38,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[str, Any]]:
-    """Yield a row for each run, inference, and kind of image: trained on or not."""
+    """Yield a row for each run, inference, and kind of image (trained on or not)."""
     plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
     trained_on = functools.cache(lambda data, partition: _trained_on(predicted, samples, data, partition))
@@ -58,9 +59,9 @@ def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[st
 
 
 def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: str) -> pd.Series:
-    """Return, for each sample of an external site, whether a client trained on its image.
+    """Return, for each sample of an external site, whether a client trained on its source image.
 
-    Empty where samples have no `base`, so that no two of them show the same image.
+    The result is empty if samples have no column `base`, so that no two of them show the same image.
     """
     try:
         table = samples(data)
@@ -76,7 +77,7 @@ def _trained_on(predicted: Predictions, samples: Samples, data: str, partition: 
 
 
 def shown(findings: Findings, unseen: pd.DataFrame) -> Table | None:
-    """Return unseen.csv for the page, a row for each condition and inference; None where it is empty."""
+    """Return unseen.csv as a table for the page, with a row for each condition and inference; None if it is empty."""
     if unseen.empty:
         return None
     metric = findings.headline

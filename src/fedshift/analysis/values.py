@@ -1,4 +1,4 @@
-"""Values with spread and interval, and tables of text cells, as people read them."""
+"""Values with standard deviation and interval as text, and tables of text in CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ NAN = float("nan")
 
 
 class Value(NamedTuple):
-    """A number of a study with its spread and its intervals: the columns of SCHEMA that are no keys."""
+    """A number of a study with its standard deviation and intervals: the columns of numbers.SCHEMA that are no keys.
+
+    An unknown number has the mean NaN.
+    """
 
     mean: float = NAN
     std: float = NAN
@@ -51,19 +54,19 @@ class Value(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """True where there is a mean."""
+        """True if the mean is known, that is, not NaN."""
         return not math.isnan(self.mean)
 
     @property
     def sign(self) -> int:
-        """The sign of a number whose whole interval is above 0 (1) or below it (-1); 0 where it holds 0, or is missing.
+        """The sign of a value that is surely above zero (1) or below zero (-1), else 0.
 
-        A difference with the sign 0 may be due to chance.
+        Surely means that the whole interval lies on this side. A value without an interval has the sign 0.
         """
         return int(self.low > 0) - int(self.high < 0)
 
     def turned(self) -> Value:
-        """Return the value times -1: the difference of B from A, where this is that of A from B."""
+        """Return the value times -1, with its intervals: A minus B becomes B minus A."""
         ends = ((f"low{over}", f"high{over}") for over in ("", "_patients", "_trainings"))
         pairs = (*ends, ("mean", "mean"), ("chance", "chance"), ("majority", "majority"))
         # The upper end of the interval of a difference is the lower end of that of its opposite.
@@ -71,14 +74,17 @@ class Value(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """What is recovered of the external loss, or why nothing is, in words for a cell of a table."""
+    """The gain of an inference as what it recovers of the loss at external sites, or a short reason why none."""
 
     gain: Value = Value()
     why: str = ""
 
 
 def number(x: float, metric: Metric, sign: bool = False) -> str:
-    """Return a value of a metric: percent with one decimal, or three decimals; a dash where it is not defined."""
+    """Return a value of a metric as text: percent with one decimal, or three decimals; a dash for NaN.
+
+    With `sign`, a positive value has a plus sign.
+    """
     if math.isnan(x):
         return DASH
     text = f"{100 * x:+.1f}" if metric.percent else f"{x:+.3f}"
@@ -90,7 +96,7 @@ def number(x: float, metric: Metric, sign: bool = False) -> str:
 
 
 def spread(value: Value, metric: Metric, sign: bool = False) -> str:
-    """Return mean ± standard deviation over seeds, the latter where there is one."""
+    """Return mean ± standard deviation over seeds as text; the mean alone if the standard deviation is unknown."""
     mean = number(value.mean, metric, sign)
     if math.isnan(value.std) or not value.known:
         return mean
@@ -98,19 +104,19 @@ def spread(value: Value, metric: Metric, sign: bool = False) -> str:
 
 
 def inner(metric: Metric) -> str:
-    """Return the title of a metric as it stands inside a sentence."""
+    """Return the title of a metric as it is written inside a sentence, mostly in lower case."""
     if metric.in_sentence or metric.title.isupper():
         return metric.in_sentence or metric.title
     return metric.title[:1].lower() + metric.title[1:]
 
 
 def listed(names: list[str]) -> str:
-    """Return names as a list in a sentence: `a, b and c`."""
+    """Return names as an enumeration: `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def between(value: Value, metric: Metric, sign: bool = False) -> str:
-    """Return the interval of a value, or a dash."""
+    """Return the interval of a value as text, `71.0 to 74.5`, or a dash without one."""
     if math.isnan(value.low):
         return DASH
     return f"{number(value.low, metric, sign)} to {number(value.high, metric, sign)}"
@@ -135,7 +141,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text cells. The first `heads` columns name what a row is about."""
+    """A table of text cells with a caption. The first `heads` columns are headings that say what a row is about."""
 
     caption: str
     header: tuple[str, ...]
@@ -143,7 +149,7 @@ class Table:
     heads: int = 1
 
     def csv(self) -> str:
-        """Return the table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe."""
+        """Return the table as CSV. A cell that a spreadsheet would run as a formula is prefixed with an apostrophe."""
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([[_inert(c) for c in row] for row in (self.header, *self.rows)])
         return out.getvalue()
@@ -179,15 +185,17 @@ class Table:
 
 
 def _escape(text: str, special: dict[str, str]) -> str:
+    """Return a text in one line, with special characters replaced by the given sequences."""
     return "".join(special.get(c, c) for c in re.sub(r"[\r\n\t]+", " ", text))
 
 
 def _inert(cell: str) -> str:
+    """Return a cell that no spreadsheet runs as a formula; a number loses its plus sign."""
     cell = cell.replace("\N{NO-BREAK SPACE}", " ")
     return cell[1:] if cell[:1] == "+" and cell[1:2].isdigit() else inert(cell)
 
 
 def save(files: StudyFiles, name: str, table: Table) -> None:
-    """Write tables/{name}.{csv,md,tex} of a study."""
+    """Write a table of a study as tables/{name}.csv, .md and .tex."""
     for kind in ("csv", "md", "tex"):
         write_text(files.table(name, kind), getattr(table, kind)())

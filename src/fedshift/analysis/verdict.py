@@ -1,4 +1,4 @@
-"""Conclusions by the rules of docs/verdicts.md: whether a model holds up outside, and which conditions differ."""
+"""Verdicts by the rules of docs/verdicts.md: whether a model holds up at external sites; which conditions differ."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .findings import ALPHA, Findings
 from .values import Value
 
 FEW = 3
-"""With fewer trainings, more of them are always wanted."""
+"""With fewer trainings, more trainings are always asked for."""
 FEWEST_SITES = 3
 """With fewer external sites, a verdict is about these sites alone."""
 SITES, CONDITIONS = 5, 3
-"""The fewest sites and conditions whose ranks are compared."""
+"""The fewest sites, and the fewest conditions, for a comparison of ranks."""
 FAMILY = 0.05
-"""The probability with which at least one difference of a family is called so by chance."""
+"""Probability of calling at least one difference of a family of tests real by chance."""
 
 
 class Word(StrEnum):
-    """What a study concludes about the external sites: whether a model holds up there."""
+    """Verdict on whether a model holds up at external sites."""
 
     HOLDS = "holds up"
     LOSES = "loses"
@@ -36,7 +36,7 @@ class Word(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason why nothing can be concluded."""
+    """Reason why a verdict cannot be given."""
 
     NOT_SCORED = "no score"
     ALONE = "each client trains alone"
@@ -55,7 +55,7 @@ class Reason(StrEnum):
 
 
 class Recovery(StrEnum):
-    """Effect of an inference on an established loss."""
+    """Effect of an inference on a loss at external sites that is sure."""
 
     RECOVERS = "recovers"
     WORSENS = "worsens"
@@ -64,19 +64,20 @@ class Recovery(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a condition holds up at external sites, in a word, with the reason and the numbers behind it.
+    """The verdict on a condition at external sites, with the reason and the numbers behind it.
 
     Attributes
     ----------
-    word, reason : the conclusion, and why there is none
-    home, loss : the level at internal sites, with its `chance` and `majority`, and the loss outside
-    above : by how much a metric is better at home than a guess and than the commonest class (see `Findings.gate`)
-    recovery : what the inference that is compared does to an established loss; None without one
+    word, reason : the verdict, and why none can be given
+    home, loss : the score at internal sites, with its `chance` and `majority`, and the loss at external sites
+    above : by how much the score at internal sites is above a guess and always giving the commonest class, in the
+        metric `Findings.gate`
+    recovery : the effect of the compared inference on a sure loss; None if there is no loss or no such inference
     needs : what would narrow the interval in question: patients, trainings, or both
-    sites : the loss at each external site, where it is known
+    sites : the loss at each external site where it is known
     below : sites at which the model is surely worse than guessing
-    worst : external sites that surely lose more than the margin or, of a model that loses, more than the others do
-    open : whether a loss that is sure may be smaller than the margin
+    worst : external sites that surely lose more than the margin or, for a model that loses, more than the mean of all
+    open : True if a sure loss may be smaller than the margin
     """
 
     word: Word
@@ -92,9 +93,9 @@ class Verdict:
     open: bool = False
 
     def opposite(self, margin: float) -> tuple[str, str] | None:
-        """Return the sites with the largest loss and the largest gain, if both are certain; else None.
+        """Return the site with the largest sure loss and the site with the largest sure gain; None unless both exist.
 
-        A loss that is certain and yet under the margin throughout is none.
+        A sure loss whose whole interval is below the margin does not count.
         """
         loses = {site: value.mean for site, value in self.sites.items() if value.low > 0 and not value.high < margin}
         gains = {site: value.mean for site, value in self.sites.items() if value.high < 0}
@@ -104,7 +105,7 @@ class Verdict:
 
 
 def verdict(findings: Findings, condition: Condition) -> Verdict:
-    """Return the verdict on the headline metric of a condition, with the inference whose levels are reported."""
+    """Return the verdict on a condition, in the headline metric, with the inference whose scores are reported."""
     key = condition.level_inference
     across = findings.averaged
     home = findings.effect("level", condition, key, "internal", across=across)
@@ -141,7 +142,10 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
 
 
 def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | None:
-    """Return why the study does not ask how the model of a condition travels."""
+    """Return the reason why the study cannot say how the model of a condition works at external sites.
+
+    None if it can.
+    """
     if not condition.run.algorithm.collaboration.has_global_model:
         return Reason.ALONE
     if not condition.partition.external:
@@ -153,9 +157,10 @@ def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | Non
 
 
 def incomparable(findings: Findings, condition: Condition) -> list[str]:
-    """Return the sites of the first role at none of whose sites the headline metric counts; none where each has some.
+    """Return the sites of a role if the headline metric counts at none of them.
 
-    The metric is not defined there, or means something else, since all test samples are of one class.
+    [] if it counts somewhere in both roles. It does not count where it is not defined, or where all test samples have
+    one class. External sites are looked at first.
     """
     alike = findings.alike(condition)
     for role in ("external", "internal"):
@@ -166,10 +171,10 @@ def incomparable(findings: Findings, condition: Condition) -> list[str]:
 
 
 def _at_home(above: Value) -> Reason | None:
-    """Return why a model is not shown to be better at home than guessing and than the commonest class.
+    """Return the reason why a model is not shown to be better at internal sites than a guess and the commonest class.
 
-    `above` is its distance from the better of both, with an interval of its own. None where the metric has no such
-    level.
+    `above` is the difference of its score to both, with an interval. Return None if the model is better, or the metric
+    has no chance level.
     """
     if not above.known:
         return None
@@ -181,11 +186,11 @@ def _at_home(above: Value) -> Reason | None:
 
 
 def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> tuple[str, ...]:
-    """Return the sites at which a measure that no share of classes moves is surely below its level of chance.
+    """Return the sites at which a model is surely worse than guessing.
 
-    These are the AUC and the balanced accuracy, where the study has them, and with two classes the calibration slope,
-    whose level is 0. Accuracy may be below chance where one class is rare and predicted too often. Holm's adjustment is
-    over all sites and measures.
+    The AUC and the balanced accuracy, if the study has them, are compared with their chance level, and with two classes
+    the calibration slope with 0. Accuracy is not used, since it may be below chance if one class is rare and predicted
+    too often. Holm's adjustment is over all sites and measures.
     """
     # with more classes, a slope is about the most probable one, and tells nothing of how labels are coded
     has_slope = len(findings.plan.study.dataset.classes) == 2
@@ -202,14 +207,17 @@ def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> t
 
 
 def _outside(loss: Value, margin: float) -> Reason | None:
-    """Return why a loss can neither be established nor be shown to lie under the margin."""
+    """Return the reason why a loss is neither sure nor shown to be below the margin; None if it is one of them."""
     if math.isnan(loss.low):
         return Reason.WITHOUT_INTERVAL
     return None if loss.high < margin or loss.low > 0 else Reason.TOO_WIDE
 
 
 def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
-    """Return what the inference that is compared with the baseline does to a loss; None where it has no score."""
+    """Return the effect of the compared inference on the loss at external sites.
+
+    None without such an inference or score.
+    """
     key = condition.compared_inference
     if findings.baseline not in condition.inferences or key is None:
         return None
@@ -218,9 +226,9 @@ def _recovery(findings: Findings, condition: Condition, across: bool) -> Recover
 
 
 def needs(value: Value) -> tuple[str, ...]:
-    """Return what would narrow the interval of a value: more of the source that varies most.
+    """Return what would narrow the interval of a value most: more patients, more trainings, or both.
 
-    Trainings are always among it where there are fewer than FEW.
+    It is the source that varies more. With fewer than FEW trainings, more trainings are always asked for.
     """
     trainings = value.std / math.sqrt(value.seeds) if value.seeds > 1 else math.nan
     # The width of a normal 95% interval in standard errors, 2 * 1.96.
@@ -233,7 +241,7 @@ def needs(value: Value) -> tuple[str, ...]:
 
 
 class Outcome(StrEnum):
-    """Conclusion about a difference between two conditions."""
+    """Conclusion about the difference between two conditions."""
 
     DIFFERS = "differs"
     TOO_SMALL = "too small to matter"
@@ -245,17 +253,20 @@ class Outcome(StrEnum):
 
 
 TOO_FEW = (Outcome.FEW_TRAININGS, Outcome.FEW_PATIENTS)
-"""Outcomes of data that are too few to tell."""
+"""Outcomes that mean too few data."""
 SURE = (Outcome.DIFFERS, Outcome.TOO_SMALL)
-"""Outcomes of a pair of which one is surely better, whether or not that matters."""
+"""Outcomes that mean that one of two conditions is surely better, whether or not the difference matters."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference between two entries of a ranking, such as two conditions under their inferences.
+    """The difference between two entries (conditions under their inferences), with the conclusion about it.
 
-    `value` is the difference of the means over sites, and `sites` that at each of them: positive where the first entry
-    is better, whatever the metric.
+    Attributes
+    ----------
+    value : the difference of the means over sites, positive if the first entry is better, whatever the metric
+    sites : the same difference at each site
+    outcome : the conclusion
     """
 
     first: Entry
@@ -267,9 +278,13 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Standing:
-    """The entries that are tested at the same sites, with the best of them and what the others differ from it by.
+    """The comparison of entries that are tested at the same sites with the best of them.
 
-    `others` are in the order of their means, the better first. Values are differences of the best minus the other.
+    Attributes
+    ----------
+    best, level : the entry (condition under an inference) with the best mean over sites, and this mean
+    sites : the sites
+    others : differences of the best entry to each other one, in the order of their means, the better first
     """
 
     best: Entry
@@ -278,12 +293,12 @@ class Standing:
     others: tuple[Contrast, ...]
 
     def of(self, *outcomes: Outcome) -> list[Contrast]:
-        """Return the other entries with one of these outcomes."""
+        """Return the differences to other entries with one of some outcomes."""
         return [one for one in self.others if one.outcome in outcomes]
 
 
 def standings(findings: Findings) -> list[Standing]:
-    """Return the comparison of conditions with the best of them, for each group that is tested at the same sites."""
+    """Return the comparison with the best entry, for each group of entries that are tested at the same sites."""
     role = comparisons.role(findings.conditions)
     made = []
     for members in comparisons.groups(comparisons.entries(findings.names), role):
@@ -299,7 +314,7 @@ def standings(findings: Findings) -> list[Standing]:
 
 
 def declared(findings: Findings) -> list[Contrast]:
-    """Return the differences that the study declares as its primary comparison."""
+    """Return the differences that the study declares as its primary comparison, with the conclusion about each."""
     ids = {one.family if findings.averaged else one.id: one.id for one in reversed(findings.conditions)}
     role = comparisons.role(findings.conditions)
     made = []
@@ -312,7 +327,7 @@ def declared(findings: Findings) -> list[Contrast]:
 
 
 def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Contrast | None:
-    """Return what is concluded about a pair, either way round; None where comparisons.csv does not have it."""
+    """Return the difference of two entries and the conclusion about it; None if comparisons.csv does not have it."""
     value = findings.better(findings.difference(first.arm, second.arm, role))
     if not value.known:
         return None
@@ -327,7 +342,10 @@ def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Cont
 
 
 def _outcome(findings: Findings, value: Value, sites: dict[str, Value]) -> Outcome:
-    """Return the first conclusion that holds, in the order of docs/verdicts.md."""
+    """Return the conclusion about a difference: the first one that holds, in the order of docs/verdicts.md.
+
+    `value` is the difference of the means over sites, and `sites` the difference at each site.
+    """
     primary = findings.plan.study.primary
     if math.isnan(value.low):
         return Outcome.FEW_PATIENTS
@@ -348,9 +366,9 @@ def _outcome(findings: Findings, value: Value, sites: dict[str, Value]) -> Outco
 
 @dataclass(frozen=True)
 class Rank:
-    """A condition among those that are tested at the same sites.
+    """The rank of a condition among those that are tested at the same sites, from `first` to `last`; 1 is the best.
 
-    `level` is the mean over sites. The condition has a rank from `first` to `last`, where 1 is the best.
+    `level` is the mean score over sites.
     """
 
     entry: Entry
@@ -360,12 +378,12 @@ class Rank:
 
 
 def ranks(findings: Findings) -> list[list[Rank]]:
-    """Return each group of conditions that are tested at the same sites, from the best mean to the worst.
+    """Return the ranks of conditions, in groups that are tested at the same sites, from the best mean to the worst.
 
-    A condition ranks behind all that are surely better and before all that are surely worse. All of these intervals
-    hold the true ranks at once with a probability of at least 95 %, since no pair is wrongly called different with that
-    probability (Holm). Where a study declares a primary comparison, its pairs and the others are two families with 95 %
-    each. Groups with fewer than two conditions that have a score are left out.
+    A condition ranks behind all conditions that are surely better, and before all that are surely worse. With a
+    probability of at least 95%, all these intervals include the true ranks, since with this probability no pair is
+    wrongly called different (Holm). If a study declares a primary comparison, its pairs and all others are two families
+    with 95% each. Groups with fewer than two scored conditions are left out.
     """
     role = comparisons.role(findings.conditions)
     groups = comparisons.groups(comparisons.entries(findings.names), role)
@@ -374,6 +392,7 @@ def ranks(findings: Findings) -> list[list[Rank]]:
 
 
 def _ranked(findings: Findings, members: list[Entry], role: str) -> list[Rank]:
+    """Return the ranks of the entries of one group, from the best mean to the worst."""
     better = dict.fromkeys(members, 0)
     worse = dict.fromkeys(members, 0)
     for pair in itertools.combinations(members, 2):
@@ -387,9 +406,10 @@ def _ranked(findings: Findings, members: list[Entry], role: str) -> list[Rank]:
 
 
 def ranking(findings: Findings) -> Ranking:
-    """Return the mean ranks of the largest group of conditions that are tested at the same sites.
+    """Return the mean ranks over sites of the largest group of conditions that are tested at the same sites.
 
-    `why_not` says why ranks are not compared: too few conditions or sites, or a site without a score.
+    `why_not` of the result says why ranks are not compared, if so: too few conditions or sites, a site without a score,
+    or equal scores.
     """
     role = comparisons.role(findings.conditions)
     members = max(comparisons.groups(comparisons.entries(findings.names), role), key=len, default=[])
