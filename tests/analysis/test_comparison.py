@@ -171,7 +171,7 @@ def test_a_row_that_is_not_understood_is_named(tmp_path: Path, text: str, said: 
 
 def test_a_row_that_may_mean_several_conditions_is_refused(tmp_path: Path) -> None:
     runs = [{"algorithm": "fedavg"}, {"algorithm": "fedavg", "training": {"lr": 0.5}}]
-    with pytest.raises(UserError, match=r"2 conditions of the study are meant; say more .* differ in training\.lr"):
+    with pytest.raises(UserError, match=r"2 conditions of the study fit, not one; .* published\.words: training\.lr"):
         beside_paper(tmp_path, "FedAvg,base,H4,1,2", runs=runs)
 
 
@@ -190,7 +190,7 @@ def test_a_site_of_several_roles_takes_where(tmp_path: Path) -> None:
         {"internal": ["centre0", "centre1"], "external": ["centre3"]},
     ]
     published = {"tables": "fake-table1", "words": WORDS}
-    with pytest.raises(UserError, match=r"2 conditions of the study are meant; .*role"):
+    with pytest.raises(UserError, match=r"2 conditions of the study fit, not one; .*role"):
         beside_paper(tmp_path, "FedBN,base,H4,70,2", partition=partition, published=published)
     (row,) = rows(
         tmp_path, "FedBN,base,H4,70,2", partition=partition, published=published | {"where": {"role": "external"}}

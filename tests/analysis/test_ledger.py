@@ -395,7 +395,7 @@ def test_images_of_unknown_shape_must_be_prepared(
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert "the size of its images is not known before they are prepared; prepare it first" in line
+    assert "the shape of its images is not known before preparation; prepare it first: fedshift prepare" in line
 
 
 def test_prepared_images_tell_their_shape(tmp_path: Path) -> None:

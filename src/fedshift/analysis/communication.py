@@ -354,7 +354,11 @@ def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
     run = condition.run
     shape = counts.shape(run)
     if not shape:
-        raise UserError(run.data.id, "the size of its images is not known before they are prepared", "prepare it first")
+        raise UserError(
+            run.data.id,
+            "the shape of its images is not known before preparation",
+            "prepare it first: fedshift prepare STUDY ID",
+        )
     classes, images, whole = len(run.data.dataset.classes), counts.training(run), None
     if run.training.train != "all":
         everything = run.training.model_copy(update={"train": "all"})

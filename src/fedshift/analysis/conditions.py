@@ -405,12 +405,16 @@ def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
             raise UserError(f"{where}.{name}", f"{error.where} {error.what}", error.remedy) from None
         if not sides[name] and not mini:
             raise UserError(
-                f"{where}.{name}", "matches no condition of the study", "use settings and values of its runs"
+                f"{where}.{name}", "matches no condition of the study", "name settings and values that its runs have"
             )
     both = itertools.product(*(side.values() for side in sides.values()))
     made = [(first, second) for first, second in both if first.ids != second.ids and _alike(first, second)]
     if not made and not mini:
-        raise UserError(where, "condition and against are not tested at the same sites", "compare within a partition")
+        raise UserError(
+            where,
+            "condition and against share no external sites",
+            "compare conditions with the same data and partition",
+        )
     return made
 
 

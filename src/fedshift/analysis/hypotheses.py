@@ -107,7 +107,9 @@ def _at(cells: list[Cell], sites: Sites, where: str) -> list[Cell]:
     if isinstance(sites, str):
         chosen = [cell for cell in cells if cell.role == sites]
         if not chosen:
-            raise UserError(where, f"is tested at no {sites} site", "compare it at sites where it is tested")
+            raise UserError(
+                where, f"is tested at no {sites} site", "change at or against_at to sites where it is tested"
+            )
         return chosen
     chosen = []
     for site in sites:

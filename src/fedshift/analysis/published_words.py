@@ -141,7 +141,7 @@ class Words:
             names = [*(f"{metric}_percent" for metric in registry.discover("metric")), *MESSAGES]
             raise UserError(row.where, f"unknown metric {row.metric!r}", did_you_mean(row.metric, names))
         if name not in self.metrics:
-            raise UserError(row.where, f"the study does not score {name!r}", "add it to its metrics")
+            raise UserError(row.where, f"the study does not score {name!r}", "add it to the metrics of the study")
         return name, name != row.metric
 
     def _key(self, word: str) -> str | None:
@@ -205,8 +205,8 @@ class Words:
             # Traffic is counted for a whole condition: one of its sites stands for all.
             cells = list({id(cell.condition): cell for cell in cells}.values())
         if len(cells) > 1:
-            remedy = f"say more of them in published.words: they differ in {', '.join(differing(cells))}"
-            raise UserError(row.where, f"{words}: {len(cells)} conditions of the study are meant", remedy)
+            remedy = f"add a setting in which they differ to published.words: {', '.join(differing(cells))}"
+            raise UserError(row.where, f"{words}: {len(cells)} conditions of the study fit, not one", remedy)
         return next(iter(cells), None)
 
 
@@ -414,7 +414,7 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
     where = f"{words.plan.path}.trends.{number}"
     mini = words.plan.scale == "mini"
     if trend.of not in RECORDED and trend.of not in words.metrics:
-        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to its metrics")
+        raise UserError(f"{where}.of", f"the study does not score {trend.of!r}", "add it to the metrics of the study")
     if trend.of == "training_loss" and not all(run.training.training_loss_every for run in words.plan.runs.values()):
         fault = "training_loss is not evaluated in every run"
         raise UserError(f"{where}.of", fault, "set training.training_loss_every, or compare step_loss")
@@ -436,7 +436,9 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
                     chosen = tuple(cells[key] for cells in alike)
                     made.append(Pair(chosen[: len(better)], chosen[len(better) :]))
     if not made and not mini:
-        raise UserError(where, "better and than have no site in common", "check at, role and held_out")
+        raise UserError(
+            where, "better and than have no site in common", "change at, or role and held_out of the two sides"
+        )
     return made
 
 
@@ -447,7 +449,11 @@ def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
     for part in side if nested else (side,):
         selectors = [part] if isinstance(part, dict) else [words.word(str(word), where) for word in part]
         if None in selectors:
-            raise UserError(where, f"{', '.join(map(str, part))}: left out on purpose", "name what the study runs")
+            raise UserError(
+                where,
+                f"{', '.join(map(str, part))}: published.words leaves it out (null)",
+                "use words of what the study runs",
+            )
         try:
             option = merged(selector for selector in selectors if selector is not None)
             resolved(option)
@@ -465,11 +471,13 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
     recorded = trend.of in RECORDED
     if trend.at == (UNION,):
         if recorded:
-            raise UserError(where, f"{trend.of} is recorded at single sites, and has no union", "leave out at")
+            raise UserError(
+                where, f"{trend.of} is recorded at single sites, not at their union", "remove at from the trend"
+            )
         selector = {**selector, "site": UNION}
     mini = words.plan.scale == "mini"
     if recorded and "inference" in selector:
-        raise UserError(where, f"names an inference, and {trend.of} is recorded in training", "leave it out")
+        raise UserError(where, f"names an inference, but {trend.of} is recorded in training", "leave out the inference")
     try:
         cells = words.finder.cells(selector, predicted=not recorded)
     except UserError as error:
@@ -481,7 +489,9 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
     elif isinstance(trend.at, tuple):
         cells = [cell for cell in cells if cell.site in trend.at]
     if not cells and not mini:
-        raise UserError(where, f"matches nothing that the study runs: {json.dumps(selector)}", "see its runs")
+        raise UserError(
+            where, f"matches nothing that the study runs: {json.dumps(selector)}", "name settings of its runs"
+        )
     return cells
 
 
@@ -506,7 +516,7 @@ def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, 
         key = json.dumps(settings, sort_keys=True)
         at = by_site[cell.role, cell.site]
         if key in at:
-            remedy = f"say which: they differ in {', '.join(differing([at[key], cell]))}"
+            remedy = f"name one by a setting in which they differ: {', '.join(differing([at[key], cell]))}"
             raise UserError(where, f"matches several conditions at {cell.site!r}", remedy)
         at[key] = cell
     return by_site
@@ -523,5 +533,5 @@ def _like(first: dict[str, Cell], second: dict[str, Cell], where: str) -> dict[s
     if len(second) == 1:
         return dict.fromkeys(first, next(iter(second.values())))
     site = next(iter(first.values())).site
-    remedy = f"say which: they differ in {', '.join(differing(second.values()))}"
-    raise UserError(where, f"has nothing like the one condition among {len(second)} at {site!r}", remedy)
+    remedy = f"name one by a setting in which they differ: {', '.join(differing(second.values()))}"
+    raise UserError(where, f"the settings of the other side fit none of {len(second)} conditions at {site!r}", remedy)

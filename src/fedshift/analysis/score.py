@@ -108,7 +108,7 @@ def _score_rows(plan: Plan, paths: Paths, lost: list[dict[str, str]]) -> Iterato
 def read_table(path: Path) -> pd.DataFrame:
     """Return scores.csv, or a table that is made of it. A site called `01` or `NA` keeps its name."""
     if not path.exists():
-        raise UserError(path, "no such file", "score the study first")
+        raise UserError(path, "no such file", "score the study first: fedshift score STUDY")
     with readable(path, "table"):
         content = path.read_bytes()
     return parse_table(content, path)
@@ -127,7 +127,9 @@ def parse_table(content: bytes, path: Path) -> pd.DataFrame:
         table = table.assign(**{k: table[k].astype(v) for k, v in TYPES.items() if k in columns})
     others = [c for c, kind in table.dtypes.items() if kind.kind not in "iufb" and c not in text]
     if words := [c for c in others if table[c].notna().any()]:
-        raise UserError(path, f"the column {words[0]!r} holds words in the place of numbers", "make it again")
+        raise UserError(
+            path, f"the column {words[0]!r} holds text instead of numbers", "remove the file, and run the study again"
+        )
     return tables.restored(table)
 
 
@@ -137,7 +139,7 @@ def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
     content = read_json(path) if path.exists() else []
     text, remedy = dict.fromkeys(("run", "inference", "why"), "text"), "score the study again"
     if not isinstance(content, list):
-        raise UserError(path, "does not hold a list", remedy)
+        raise UserError(path, "is not a JSON list", remedy)
     return [require_object(path, item, text, remedy=remedy) for item in content]
 
 
