@@ -114,8 +114,8 @@ class People(NamedTuple):
 def intercept(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return the calibration intercept (calibration in the large): a of logit P(y) = a + logit(p).
 
-    It is ideally 0; above 0, the probabilities are too low. `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted
-    probabilities. The estimate is NaN if all y are equal.
+    It is ideally 0; above 0, the probabilities are too low. `y` (n,) are outcomes 0 or 1, `p` (n,) their predicted
+    probabilities, and `people` their patients, over whom the interval is made. The estimate is NaN if all y are equal.
     """
     fit = logistic(y, np.ones((len(y), 1)), log_odds(p)) if len(np.unique(y)) > 1 else None
     return _coefficient(fit, 0, people)
@@ -124,8 +124,9 @@ def intercept(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
 def slope(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return the calibration slope: b of logit P(y) = a + b logit(p).
 
-    It is ideally 1; below 1, the probabilities are too extreme. `y` (n,) are outcomes 0 or 1, and `p` (n,) their
-    predicted probabilities. The estimate is NaN if all y or all p are equal, or if p separates the classes perfectly.
+    It is ideally 1; below 1, the probabilities are too extreme. `y` (n,) are outcomes 0 or 1, `p` (n,) their predicted
+    probabilities, and `people` their patients, over whom the interval is made. The estimate is NaN if all y or all p
+    are equal, or if p separates the classes perfectly.
     """
     x = log_odds(p)
     low, high = x[y == 0], x[y == 1]
@@ -151,15 +152,16 @@ def _coefficient(fit: Fit | None, k: int, people: People) -> Estimate:
 
 
 def _unknown(people: People) -> Estimate:
-    """Return the estimate of a quantity that cannot be computed: its value is NaN."""
+    """Return the estimate of a quantity that cannot be computed for some patients (`people`): its value is NaN."""
     return estimates.single(np.nan, None, *people)
 
 
 def observed_expected(y: np.ndarray, p: np.ndarray, people: People) -> Estimate:
     """Return the logarithm of observed over expected outcomes, sum(y) / sum(p), which is ideally 0.
 
-    `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted probabilities. The estimate is NaN if all y or all p are
-    0. Means and intervals are made on the logarithmic scale (Snell and others, Stat Methods Med Res 2018;27:3505).
+    `y` (n,) are outcomes 0 or 1, `p` (n,) their predicted probabilities, and `people` their patients, over whom the
+    interval is made. The estimate is NaN if all y or all p are 0. Means and intervals are made on the logarithmic scale
+    (Snell and others, Stat Methods Med Res 2018;27:3505).
     """
     if not y.any() or not p.any():
         return _unknown(people)
@@ -278,9 +280,9 @@ class Measured(NamedTuple):
 
     Attributes
     ----------
-    numbers : estimates by the names in NUMBERS
-    points : points of the calibration curve, by bin
-    bars : counts (BARS,) of samples by predicted probability, for outcome 0 and for outcome 1
+    numbers : estimates by quantity, such as `slope` (see NUMBERS)
+    points : points of the calibration curve, by number of the bin
+    bars : counts of samples in 20 bars (BARS) of predicted probability, for outcome 0 and for outcome 1
     """
 
     numbers: dict[str, Estimate]
@@ -302,7 +304,8 @@ def target(label: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.n
 def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
     """Return all measures of calibration of one training at one site.
 
-    `y` (n,) are outcomes 0 or 1, and `p` (n,) their predicted probabilities. Samples of one patient count as dependent.
+    `y` (n,) are outcomes 0 or 1, `p` (n,) their predicted probabilities, and `people` their patients. Samples of one
+    patient count as dependent.
     """
     bins = equal_count(p, BINS)
     bar = equal_width(p, BARS)
@@ -321,9 +324,10 @@ def measure(y: np.ndarray, p: np.ndarray, people: People) -> Measured:
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
     """Return calibration.csv from the numbers of a study: a row for each condition, inference, site and quantity.
 
-    `names` has the titles of conditions and inferences. The quantities are NUMBERS and, at external sites only, `point`
-    and HISTOGRAMS. A row of `point` has the mean probability `p` and the observed share `mean` of a `bin`. A row of
-    HISTOGRAMS counts the samples of one outcome in a bar of probabilities.
+    `names` has the titles of conditions and inferences, and `numbers` the numbers. Quantities are `observed_expected`,
+    `intercept`, `slope` and the calibration errors `error`, `error_perfect` and `squared_error_debiased`. External
+    sites also have `point`, with the mean probability `p` and the observed share `mean` of a `bin`, and `histogram_0`
+    and `histogram_1`, which count the samples of either outcome by predicted probability.
 
     The column `of` names the class whose probability is meant. `mean` and `std` are over trainings (of
     `observed_expected`: geometric). Intervals are over patients and trainings, and of `point` over patients alone. The
@@ -388,7 +392,7 @@ def _rows(measured: dict[tuple[str, str], list[Measured]]) -> Iterator[dict[str,
 
 
 def _number(name: str, one: Estimate) -> dict[str, Any]:
-    """Return the row of a quantity.
+    """Return the estimate `one` of the quantity `name` as a row of numbers.parquet.
 
     Observed over expected is written as a ratio, though it is estimated as a logarithm.
     """

@@ -52,9 +52,10 @@ def top_share(predicted: np.ndarray) -> float:
 def collapsed(one: float, source: float, share: float, classes: int) -> bool | None:
     """Return whether the predictions of a site collapsed into one class.
 
-    Both must hold: the spread `one` is below half of `source`, the spread of the baseline inference; and `share`, the
-    share of the most predicted class, is above 0.9, or above 0.95 with two classes. A low entropy is no criterion,
-    since a successful adaptation lowers it too. Return None if the spread of the baseline is not known.
+    Two things must hold. First, `one`, the spread of the predictions (the entropy of their mean), is below half of
+    `source`, the spread of the baseline inference. Second, `share`, the share of the most predicted class, is above
+    0.9, or above 0.95 with two `classes`. A low entropy of single predictions is no criterion, since a successful
+    adaptation lowers it too. Return None if the spread of the baseline is not known (NaN).
     """
     if math.isnan(source):
         return None
@@ -62,10 +63,10 @@ def collapsed(one: float, source: float, share: float, classes: int) -> bool | N
 
 
 def first_batch(predicted: np.ndarray, batch_size: int) -> float:
-    """Return the number, from 1, of the first batch that ends a run of WINDOW batches with mostly one class; else NaN.
+    """Return the number, from 1, of the first batch that ends a run of 20 batches with mostly one class; else NaN.
 
-    Mostly means that one class has more than the share CERTAIN of their predictions. `predicted` (n,) are the predicted
-    classes in the order in which images were predicted.
+    Mostly means that more than 95% of the predictions in these batches are of one class. `predicted` (n,) are the
+    predicted classes in the order in which images were predicted.
     """
     batch = np.arange(len(predicted)) // batch_size
     counts = np.zeros((batch[-1] + 2, predicted.max() + 1))
@@ -125,7 +126,7 @@ def _baseline(part: Part, source: list[Part]) -> np.ndarray:
 
 
 def _measured(p: np.ndarray, before: np.ndarray | None) -> dict[str, Any]:
-    """Return the number of images, MEASURES and `collapsed` at a site.
+    """Return the columns of collapse.csv that describe predictions at a site: their number, MEASURES and `collapsed`.
 
     `p` (n, classes) are the predicted probabilities, and `before` the baseline's for the same images, None if unknown.
     """

@@ -41,11 +41,11 @@ MANY = 10**6
 
 @dataclass(frozen=True)
 class EqualRounds:
-    """A number of rounds that have the same traffic.
+    """A group of rounds that have the same traffic.
 
     Attributes
     ----------
-    rounds, clients : number of such rounds, and of clients that take part in each of them
+    rounds, clients : number of these rounds, and of clients that take part in each of them
     parameters, statistics : floats of the model's parameters, and of its running statistics, that travel; all further
         floats are the algorithm's own
     down, up : floats that one client receives and sends in a round, including the model
@@ -77,7 +77,10 @@ class EqualRounds:
         return (self.down - without) * sent + (self.up - without) * self.clients
 
     def extra_floats(self, *, broadcast: bool) -> int:
-        """Return the floats of one round in addition to the model, of all clients; `broadcast` as in `floats`."""
+        """Return the floats of one round in addition to the model, sent and received, of all clients together.
+
+        With `broadcast`, a message of the server to all clients counts once.
+        """
         return self.floats(broadcast=broadcast, without=self.parameters + self.statistics)
 
 
@@ -121,7 +124,11 @@ class Forecast:
         return self._bytes(broadcast, [phase.parameters + phase.statistics for phase in self.phases])
 
     def _bytes(self, broadcast: bool, without: list[int]) -> int:
-        """Return the bytes of all rounds, without so many floats of each phase: `without` has one number a phase."""
+        """Return the bytes of all rounds and clients, without some floats.
+
+        `without` has, for each phase, the number of floats that are left out in each direction of each client. With
+        `broadcast`, what the server sends to all clients counts once.
+        """
         each = zip(self.phases, without, strict=True)
         floats = sum(phase.rounds * phase.floats(broadcast=broadcast, without=n) for phase, n in each)
         return FLOAT_BYTES * (floats + self.once + self.beforehand.floats(broadcast))
@@ -139,7 +146,8 @@ def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str
     ----------
     shape : shape of an image (channels, height, width)
     classes : number of classes
-    images : number of training images of each internal site; where unknown, as many as an add-on may want
+    images : number of training images of each internal site; for a site without it, so many are assumed that an add-on
+        sends all it may send
     """
     training = run.training
     algorithm = run.algorithm
@@ -252,7 +260,7 @@ class SampleCounts:
         self.paths = paths
 
     def shape(self, run: Run) -> tuple[int, ...]:
-        """Return the shape of the network's input: (channels, height, width) or (features,); () where unknown."""
+        """Return the shape of the network's input, (channels, height, width) or (features,); () if it is not known."""
         return shape_after(run.transforms, run.data.dataset.shape or self._shape(run.data.id))
 
     def training(self, run: Run) -> dict[str, int]:
@@ -349,7 +357,7 @@ def _quantities(traffic: Forecast, statistics: bool) -> Iterator[tuple[str, floa
 def _entry(condition: Condition, counts: SampleCounts, title: str) -> _Entry:
     """Return a condition with the expected traffic of its first run.
 
-    Raises UserError if the shape of images is unknown.
+    `counts` reads the shape and the number of images. Raises UserError if the shape is not known.
     """
     run = condition.run
     shape = counts.shape(run)
@@ -406,7 +414,7 @@ def _round(entries: list[_Entry]) -> Table:
 
 
 def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the table of `_round` for traffic before round 1, of each condition that has any.
+    """Yield a row for each condition whose clients exchange something before round 1, for the table of one round.
 
     `others` is the number of further columns, which stay empty.
     """
@@ -423,8 +431,8 @@ def _before(entries: list[_Entry], others: int) -> Iterator[tuple[str, ...]]:
 def _total(entries: list[_Entry], statistics: bool) -> Table:
     """Return the table of traffic in all rounds, with a row for each condition.
 
-    With `statistics`, running statistics of the model count, and there are two more columns, which are computed from
-    the rounded MB of a round, as FedTAN does.
+    With `statistics`, running statistics of the model count, and two more columns are computed from the rounded MB of a
+    round, as in the FedTAN paper.
     """
     rows = []
     for entry in entries:

@@ -72,12 +72,15 @@ class Entry:
         return self.id, self.inference
 
     def sites(self, role: str) -> Iterator[tuple[Condition, str]]:
-        """Yield the tested sites of a role (internal or external), each with the condition that is tested there."""
+        """Yield the tested sites of a role (internal or external), each after the condition that is tested there."""
         for member in self.members:
             yield from ((member, site) for r, site in member.sites() if r == role)
 
     def tested(self, role: str) -> frozenset[tuple[str, str]]:
-        """Return data and site of all test samples of a role. Two entries are compared if these sets are equal."""
+        """Return the source of the data and the site of all test samples of a role.
+
+        Two entries are compared if these sets are equal.
+        """
         return frozenset((member.run.data.source, site) for member, site in self.sites(role))
 
     @property
@@ -87,7 +90,10 @@ class Entry:
 
 
 def role(all_: Iterable[Condition]) -> str:
-    """Return the role of the sites at which conditions are compared: `external`, or `internal` if none is external."""
+    """Return the role of the sites at which conditions are compared: `external`, or `internal` if none is external.
+
+    `all_` are the conditions.
+    """
     if any(one.partition.external for one in all_):
         return "external"
     return "internal"
@@ -113,7 +119,7 @@ def entries(names: Names) -> list[Entry]:
 
 
 def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
-    """Return the entries in groups that are tested at the same sites of a role.
+    """Return entries (conditions under inferences) in groups that are tested at the same sites of a role.
 
     Entries without test samples at sites of this role are left out.
     """
@@ -126,8 +132,8 @@ def groups(compared: Iterable[Entry], role: str) -> list[list[Entry]]:
 def rows(study: Estimates, declared: Sequence[tuple[Entry, Entry]] = ()) -> list[dict[str, Any]]:
     """Return the paired differences of a study as rows of numbers.parquet (quantity `difference`; see `table`).
 
-    `declared` are the pairs that the study names as its primary comparison. p values are adjusted by Holm's method, in
-    two families: tested pairs, and exploratory ones.
+    `declared` are the pairs that the study names as its primary comparison. Their p values are adjusted together by
+    Holm's method, and the p values of all other pairs, which are exploratory, as a family of their own.
     """
     maker = _Maker(study)
     found = [row for pair in maker.pairs(declared) for row in maker.rows(*pair)]
@@ -183,7 +189,7 @@ class _Maker:
         self.best = [best_of(members, means, self.metric.higher_is_better) for members in self.groups]
 
     def pairs(self, declared: Sequence[tuple[Entry, Entry]]) -> list[tuple[Entry, Entry, bool]]:
-        """Return the pairs to compare, each with True for a tested pair or False for an exploratory one.
+        """Return the pairs of entries to compare, each with True for a tested pair or False for an exploratory one.
 
         `declared` are the pairs that the study names as primary. These are the tested ones or, without any, all pairs.
         """
@@ -194,9 +200,10 @@ class _Maker:
         return [*((*pair, True) for pair in family), *exploratory]
 
     def rows(self, first: Entry, second: Entry, tested: bool) -> Iterator[dict[str, Any]]:
-        """Yield the row of the mean difference over sites, then the rows of single sites if this pair has them.
+        """Yield the row of the mean difference of two entries over sites, then rows of single sites.
 
-        `tested` says whether the pair belongs to the tested family.
+        Single sites have rows if a primary comparison is declared and this pair is `tested`, or if one entry has the
+        best mean.
         """
         places = self._places(first, second)
         at_sites = [self._at(*place) for place in places]
@@ -213,17 +220,20 @@ class _Maker:
                 yield self._row(estimate, *place) | {"tested": False, "p": math.nan}
 
     def _scored(self, entry: Entry) -> bool:
-        """Return whether the mean score of an entry is known."""
+        """Return whether the mean score of an entry (condition under an inference) is known."""
         return not math.isnan(self._level(entry).mean)
 
     def _level(self, entry: Entry) -> Estimate:
-        """Return the mean score of an entry over the sites that are compared; an empty estimate if it has no score."""
+        """Return the mean score of an entry (condition under an inference) over sites.
+
+        An empty estimate without a score.
+        """
         return self.study.level(entry.id, self.role, entry.inference, self.metric.name) or estimates.NOTHING
 
     def _places(self, first: Entry, second: Entry) -> list[tuple[Arm, Arm, str]]:
-        """Return the sites at which both entries are tested and the metric is defined, each with both arms there.
+        """Return the sites at which both entries are tested and the metric is defined, as tuples (arm, arm, site).
 
-        An arm is the id of a condition and of an inference.
+        An arm is the id of a condition with the id of an inference.
         """
         others = {site: (member.id, second.inference) for member, site in second.sites(self.role)}
         return [
@@ -233,12 +243,19 @@ class _Maker:
         ]
 
     def _at(self, first: Arm, second: Arm, site: str) -> Estimate:
-        """Return the difference of two arms at one site; an empty estimate if one of them has no score there."""
+        """Return the difference of two arms (ids of condition and inference) at one site.
+
+        An empty estimate without a score.
+        """
         left, right = (self.study.level(id_, self.role, key, self.metric.name, site) for id_, key in (first, second))
         return estimates.NOTHING if left is None or right is None else estimates.minus(left, right)
 
     def _row(self, exact: Estimate, first: Arm, second: Arm, site: str) -> dict[str, Any]:
-        """Return the row of a difference, `exact`, at one site or, with the site ALL, of the mean over sites."""
+        """Return a difference as a row of numbers.parquet, at one site or, with the site ALL, as a mean over sites.
+
+        `exact` is the difference before it is rounded, and `first` and `second` are the ids of condition and inference
+        on both sides.
+        """
         difference = exact.rounded(_EXACT)
         values = difference.values
         trainings = estimates.NO_INTERVAL
@@ -256,7 +273,7 @@ class _Maker:
 
 
 def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> Entry | None:
-    """Return the federated entry of a group with the best mean, the first of equal ones.
+    """Return the federated entry (condition under an inference) of a group with the best mean, the first of equal ones.
 
     If no federated entry has a mean, return the best control; if nothing has a mean, None. `means` maps the id of an
     entry to its mean over sites, and `higher` says whether more is better.
@@ -371,7 +388,7 @@ def prediction_interval(pooled: Pooled) -> tuple[float, float]:
 
 
 def below_the_worst(sites: int) -> float:
-    """Return the probability that a new site is worse than the worst of k others, all drawn alike: 1 / (k + 1)."""
+    """Return the probability that a new site is worse than all of `sites` others, if drawn alike: 1 / (sites + 1)."""
     return 1 / (sites + 1)
 
 

@@ -95,7 +95,7 @@ class Condition:
 
     @property
     def words(self) -> dict[str, str]:
-        """The values of the columns CONDITION of scores.csv, by column."""
+        """The values of the columns algorithm, bn, addon and held_out of scores.csv, by column."""
         return {name: getattr(self, name) for name in CONDITION}
 
     @property
@@ -183,9 +183,10 @@ def averaged(conditions: Iterable[Condition]) -> bool:
 
 
 def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
-    """Return the columns CONDITION of each condition by its id. `runs` maps the id of a condition to one of its runs.
+    """Return the columns algorithm, bn, addon and held_out of each condition by its id.
 
-    If conditions would be described alike, the settings in which they differ are added to the column `algorithm`.
+    `runs` maps the id of a condition to one of its runs. If conditions would be described alike, the settings in which
+    they differ are added to the column `algorithm`.
     """
     words: dict[str, tuple[str, str, str, str]] = {
         id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.without_fold().title)
@@ -242,7 +243,7 @@ def distinguishing_settings(runs: list[dict[str, str]]) -> list[str]:
 
 
 def _has_lists(values: list[str]) -> bool:
-    """Return whether any of some JSON values is a list."""
+    """Return whether any of some values, written as JSON, is a list."""
     return any(value.startswith("[") for value in values)
 
 
@@ -264,7 +265,7 @@ class Cell:
     networks: tuple[str, ...] = ()
 
     def key(self, metric: str) -> tuple[str, ...]:
-        """Return the ids of this cell with a metric, in the order of the columns LEVELS."""
+        """Return the id of the condition, role, site, id of the inference and `metric` of a score of this cell."""
         return self.condition.id, self.role, self.site, self.inference, metric
 
     @property
@@ -278,7 +279,10 @@ class Cell:
 
 
 def differing(cells: Iterable[Cell]) -> list[str]:
-    """Return the names of the settings in which some cells differ, without the seed; also inference, role and site."""
+    """Return the names of all settings, except the seed, in which cells differ; inference, role and site count, too.
+
+    A cell is a condition under an inference at a site.
+    """
     cells = list(cells)
     columns = [cell.condition.settings | {name: getattr(cell, name) for name in _PLACE} for cell in cells]
     names = dict.fromkeys(name for column in columns for name in column if name not in _PLACE)
@@ -286,7 +290,7 @@ def differing(cells: Iterable[Cell]) -> list[str]:
 
 
 class Finder:
-    """A search for the conditions of a plan that a selector names."""
+    """A search in a plan for the conditions and sites that a selector (wanted values of settings) names."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -303,7 +307,10 @@ class Finder:
 
     @functools.cache  # noqa: B019 - lives as long as the finder
     def _cells(self, canonical: str, predicted: bool) -> tuple[Cell, ...]:
-        """Return the cells of `cells`, for a selector as canonical JSON, so that they can be cached."""
+        """Return the cells for a selector that is written as canonical JSON, which serves as key of the cache.
+
+        See `cells`.
+        """
         wanted = resolved(json.loads(canonical))
         for path in (key for key in wanted if "." in key):
             if all(condition.setting(path) is ABSENT for condition in self.conditions):
@@ -319,10 +326,10 @@ class Finder:
         )
 
     def _networks(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[tuple[str, ...]]:
-        """Return tuples of ids of a condition's inferences, one tuple for each cell that a selector (`wanted`) means.
+        """Return the ids of a condition's inferences that a selector means, as one tuple for each cell.
 
-        A tuple has several ids if the selector asks for the mean over the networks of all clients. Return an empty list
-        if the network of one of these clients is not predicted.
+        `wanted` is the selector. A tuple has several ids if the selector asks for the mean over the networks of all
+        clients. Return an empty list if the network of one of these clients is not predicted.
         """
         named = wanted.get("inference", {})
         if not predicted or named.get("client") != MEAN:
@@ -333,10 +340,10 @@ class Finder:
         return [] if len(networks) < len(condition.partition.internal) else [tuple(networks)]
 
     def _inferences(self, condition: Condition, wanted: Mapping[str, Any], predicted: bool) -> list[str]:
-        """Return the ids of a condition's inferences that a selector (`wanted`) means.
+        """Return the ids of a condition's inferences that a selector means. `wanted` is the selector.
 
-        If the selector names none, that is the baseline, or every inference without a baseline. If not `predicted`,
-        return one empty id: a quantity that is recorded during training has no inference.
+        If the selector names no inference, that is the baseline, or every inference if there is no baseline. If not
+        `predicted`, return one empty id: a quantity that is recorded during training has no inference.
         """
         if not predicted:
             return [""]
@@ -351,7 +358,7 @@ class Finder:
 
 
 def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str, str]]:
-    """Return role and name of the sites of a condition's cells.
+    """Return role and name of the sites at which a condition has values.
 
     These are the tested sites or, if not `predicted`, the internal sites. With `union`, the site is UNION for each
     role.
@@ -386,7 +393,8 @@ def primary_pairs(plan: Plan) -> list[tuple[Cell, Cell]]:
     """Return the pairs of cells that the study declares as its primary comparison; [] if it declares none.
 
     A cell stands for its condition and inference at all sites. Both cells of a pair have the same data and the same
-    external sites. Raises UserError if a side matches no condition; at mini scale, return [] instead.
+    external sites. Raises UserError if a side matches no condition, or no pair is left; at mini scale, return []
+    instead.
     """
     primary = plan.study.primary
     mini = plan.scale == "mini"

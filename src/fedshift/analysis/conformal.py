@@ -144,10 +144,10 @@ class Units(NamedTuple):
         return SCORES[name](self.p)[np.arange(len(self.label)), self.label]
 
     def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
-        """Return the number of units that calibrate, and the largest nonconformity score of a class in a set.
+        """Return the number of validation units, and the largest nonconformity score of a class in a prediction set.
 
-        `home` holds the validation units of internal sites. The score is NaN if a patient has images of several
-        classes.
+        `home` holds the validation units (patients, or one image of each) of internal sites, and `declared` the score
+        and alpha. The largest score is NaN if a patient has images of several classes.
         """
         scores = np.concatenate([[], *(one.score(declared.score) for one in home)])
         mixed = any((one.label < 0).any() for one in (self, *home))
@@ -197,9 +197,10 @@ class Structure(NamedTuple):
         return cls(held[there], (held + others)[there], numbers[there])
 
     def calibrated(self, home: Sequence[Any], declared: Conformal) -> tuple[int, float]:
-        """Return the number of patients that calibrate, and the threshold on the probability that they give.
+        """Return the number of validation patients, and the largest threshold that keeps the promise for them.
 
-        `home` holds the validation patients of internal sites.
+        `home` holds the structure in the masks of validation patients of internal sites, and `declared` the promised
+        share.
         """
         losses = np.concatenate([np.empty((0, len(THRESHOLDS))), *(1 - one.held / one.held[:, :1] for one in home)])
         return len(losses), controlled(losses, THRESHOLDS, declared.alpha)
@@ -216,7 +217,10 @@ class Structure(NamedTuple):
 
 
 def mean_of_images(images: Units, *_: str) -> Units:
-    """Return one unit for each patient: the mean probabilities of the images, and their class (-1 for several)."""
+    """Return one unit for each patient: the mean probabilities of the images, and their class (-1 for several).
+
+    `images` has the class, the probabilities and the patient of each image.
+    """
     patient, first, number = np.unique(images.patient, return_index=True, return_inverse=True)
     label = images.label[first]
     mixed = np.bincount(number, images.label != label[number]) > 0
@@ -265,9 +269,10 @@ def sets(score: str, p: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def verdict(low: float, high: float, declared: Conformal) -> str:
-    """Return whether the promised coverage was held, broken, or cannot be told, from the coverage's interval.
+    """Return whether the promised coverage was held, broken, or cannot be told, from the interval of the coverage.
 
-    `low` and `high` are NaN without an interval.
+    `low` and `high` are its ends, NaN without an interval. Broken means that the interval lies below 1 - alpha, held
+    that it lies above 1 - alpha - margin.
     """
     if low >= 1 - declared.alpha - declared.margin:
         return HELD
@@ -305,13 +310,13 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 def promised(run: Run) -> Sequence[str]:
-    """Return what has a promise of its own in a run: the names of the structures of masks, or `*` for all classes."""
+    """Return what a run promises a coverage for: the structures of masks by name, or `*` for all classes."""
     task = run.data.task
     return task.names(run.data.dataset.classes) if isinstance(task, Segmentation) else [ALL]
 
 
 def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iterator[str]:
-    """Yield, before a study runs, a warning if its alpha is too small for the number of validation patients.
+    """Yield a warning if the alpha of a study is too small for the number of validation patients, before it runs.
 
     `samples` are the samples of the data with the id `data`, with the columns sample, site, label and patient. `units`
     is the word for patients in the warning. For masks the number is an upper limit, since some patients may lack the
@@ -338,7 +343,10 @@ def unpromised(plan: Plan, data: str, samples: pd.DataFrame, units: str) -> Iter
 
 
 def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clusters) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one condition and inference (`key`), from the seeds of which all folds are predicted."""
+    """Yield the rows of conformal.csv for one condition and inference (`key`).
+
+    Seeds of which some fold is not predicted are left out.
+    """
     study = predicted.plan.study
     assert study.conformal is not None
     trainings: dict[int, list[dict[Place, tuple[dict[str, Any], Sets]]]] = defaultdict(list)
@@ -393,7 +401,7 @@ def _over_trainings(each: dict[int, Sets], group: Group, scale: str = "share") -
 def _training(
     predicted: Predictions, run: Run, key: str, test: Sequence[Part], patients: Clusters, declared: Conformal
 ) -> dict[Place, tuple[dict[str, Any], Sets]]:
-    """Return, for each place, the columns that one training gives to its row, and its sets or masks.
+    """Return, for each role, site and structure, the columns that one training gives to its row, and its sets or masks.
 
     The columns include the reason why there is no coverage, if so. `test` are the predictions of test images by site.
     The validation images that calibrate are predicted with the same inference, `key`.

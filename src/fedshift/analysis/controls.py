@@ -97,7 +97,7 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def _wholes(runs: Iterable[Run]) -> Iterator[tuple[Run, list[str]]]:
-    """Yield one run for each partition, with the ids of the partitions of all its folds (one id without folds)."""
+    """Yield one run for each partition, with the ids of the partitions of all folds of cross-validation."""
     found: dict[tuple[str, Partition], list[Run]] = defaultdict(list)
     for run in runs:
         found[run.data.id, run.partition.without_fold()].append(run)
@@ -110,10 +110,10 @@ def _tested(parts: Sequence[Part]) -> list[str]:
 
 
 def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, Part]:
-    """Return the predictions of the control of a partition by role and site; {} if it has not been run.
+    """Return the predictions of the control (a classifier without a network) by role and site.
 
-    `run` is a run on the same data. Samples are sorted by name. Raises UserError for a table that lacks a column or
-    holds text in a column of numbers.
+    {} if it has not been run. `partition` is the id of its partition, and `run` a run on the same data. Samples are
+    sorted by name. Raises UserError for a table that lacks a column or holds text in a column of numbers.
     """
     path = predicted.paths.control(partition)
     if not path.exists():
@@ -132,7 +132,10 @@ def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, 
 def _means(
     sites: dict[Site, Estimate], partition: str, metric: Metric, study: Estimates
 ) -> Iterator[tuple[str, Estimate]]:
-    """Yield each role with the mean over its sites, without sites that count in no mean of this metric."""
+    """Yield each role with the mean of a metric over its sites.
+
+    `sites` maps role and site to the score. Sites that count in no mean of this metric are left out.
+    """
     for role in ("internal", "external"):
         parts = [
             estimate
@@ -151,7 +154,7 @@ def _differences(
     controls: dict[Site, list[Part]],
     scores: dict[Site, Estimate],
 ) -> dict[Site, Estimate]:
-    """Return the headline metric of a condition minus the control's, by role and site.
+    """Return the headline metric of a condition minus the control's, by role and site, under the inference `key`.
 
     Sites at which the condition was tested on other samples than the control are left out. `controls` are the
     predictions of the control (one for each fold), and `scores` its estimates.
@@ -179,7 +182,10 @@ def _row(
 
 
 class Controls:
-    """The scores of a study's controls, looked up in its numbers. False if no control has been run."""
+    """The scores of a study's controls (classifiers without a network), looked up in its numbers.
+
+    It is false in a condition if no control has been run.
+    """
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
@@ -189,11 +195,11 @@ class Controls:
 
     @property
     def about(self) -> Control:
-        """The control of the study's task, with its description in words."""
+        """The control (classifier without a network) of the study's task, with its description in words."""
         return self.findings.plan.study.task.control
 
     def beside(self, condition: Condition) -> tuple[str, str]:
-        """Return the partition of the control that stands beside a condition, and the id of their differences.
+        """Return the partition of the control that is compared with a condition, and the id of their differences.
 
         If the study averages over held-out sites, that is `*` (all partitions) and the condition's family.
         """
@@ -215,7 +221,7 @@ class Controls:
         return self.findings.numbers.find(f"{OF_CONTROL}gap", *about, partition=partition)
 
     def difference(self, id_: str, key: str, role: str = "external") -> Value:
-        """Return a condition's headline metric minus the control's, turned so that positive is better.
+        """Return a condition's headline metric minus the control's, as mean over sites; positive is better.
 
         `id_` is the id of a condition or of a family, and `key` the id of the inference.
         """

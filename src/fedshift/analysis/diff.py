@@ -84,7 +84,7 @@ def _settings(spec: dict[str, Any]) -> dict[str, str]:
 
 
 def _scores(table: pd.DataFrame) -> pd.Series:
-    """Return the values of scores.csv with _KEY as index."""
+    """Return the values of scores.csv, indexed by condition, seed, site, role, inference and metric."""
     words = table[CONDITION].fillna("").astype(str).itertuples(index=False, name=None)
     # an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`
     inferences = []
@@ -187,6 +187,6 @@ def _unmatched(mine: pd.Series, others: pd.Series, name: str) -> Iterator[str]:
 
 
 def _place(key: tuple[Any, ...]) -> str:
-    """Return the values of _KEY of a score as text."""
+    """Return the place of a score as text: metric, site, role, inference, condition and seed (all in `key`)."""
     condition, seed, site, role, inference, metric = key
     return f"{metric} at {site} ({role}), {inference}, {condition}, seed {seed}"

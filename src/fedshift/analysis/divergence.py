@@ -75,7 +75,7 @@ def unasked(plan: Plan, table: pd.DataFrame) -> str:
 def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple[str, ...]]]:
     """Return the inferences whose features are compared, each with the sites that it predicts.
 
-    The key HOME stands for internal sites, other keys are ids of inferences.
+    The key `internal` (HOME) stands for internal sites, other keys are ids of inferences.
     """
     sites = tuple(site for site in condition.partition.external if site in condition.run.tested)
     unlabelled = [key for key in condition.inferences if not plan.inferences[key].uses_labels]
@@ -84,7 +84,10 @@ def _asked(plan: Plan, condition: Condition) -> dict[str, tuple[Inference, tuple
 
 
 def _place(key: str, baseline: str) -> tuple[str, str]:
-    """Return the role and the id of the inference for rows of features with `key`. HOME gets the id of the baseline."""
+    """Return the role and the id of the inference for rows of features with `key`.
+
+    The key is `internal`, for which the baseline's id is returned, or the id of an inference at external sites.
+    """
     return ("internal", baseline) if key == HOME else ("external", key)
 
 

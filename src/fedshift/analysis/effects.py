@@ -72,7 +72,7 @@ def gate(plan: Plan) -> Metric:
 
 
 class Estimates:
-    """The estimates of all scores of a study, by the columns LEVELS, and the differences between them.
+    """The estimates of all scores of a study, by condition, role, site, inference and metric, and of their differences.
 
     Sites at which a metric is not defined count in no mean. A mean over several partitions has the family of a
     condition as its id.
@@ -113,7 +113,10 @@ class Estimates:
         return found
 
     def _influences(self) -> dict[tuple[Any, ...], Estimate]:
-        """Return the estimate of each single training whose predictions exist, by LEVELS and seed."""
+        """Return the estimate of each single training whose predictions exist.
+
+        Keys are the id of the condition, role, site, id of the inference, metric and seed.
+        """
         found = {}
         values = self.scores.set_index([*LEVELS, "seed"])["value"].to_dict()
         folded = [one for one in self.names.conditions.values() if one.folded]
@@ -136,7 +139,10 @@ class Estimates:
 
     @functools.cached_property
     def small(self) -> set[Where]:
-        """The places with too few patients for an interval, if other sites of the same role have enough."""
+        """The places (partition, role, site, metric) with too few patients for an interval.
+
+        A place is not among them if no other site of its role has enough.
+        """
         enough: dict[Where, bool] = {}
         for (id_, role, site, _, name), estimate in self.sites.items():
             place = self._partition(id_), role, site, name
@@ -160,9 +166,10 @@ class Estimates:
 
     @functools.cached_property
     def above_guess(self) -> dict[Level, Estimate]:
-        """By how much the metric of `gate` at internal sites is above a guess and always giving the commonest class.
+        """By how much a score at internal sites is above a guess and always giving the commonest class.
 
-        Positive is better. The commonest class is taken from the same test patients, so that the difference is paired.
+        Positive is better. The metric is that of `gate`. The commonest class is taken from the same test patients, so
+        that the difference is paired.
         """
         metric = gate(self.names.plan)
         sign = 1.0 if metric.higher_is_better else -1.0
@@ -178,7 +185,7 @@ class Estimates:
         return self._averaged(found)
 
     def _blind(self, condition: Condition, site: str, metric: Metric, classes: int) -> Estimate:
-        """Return the score at a site of a model that gives every sample the frequencies of the site's classes."""
+        """Return the score at a site of a model that predicts the frequencies of the site's classes for each sample."""
         if metric.name in UNMOVED:
             return Estimate(np.array([metric.chance(np.full(classes, 1 / classes))]), fewest=estimates.MANY)
         people = self.clusters[condition.run.data.id]
@@ -201,7 +208,11 @@ class Estimates:
         return self._by_role(chosen, self.left_out)
 
     def _by_role(self, at_sites: Mapping[Level, Estimate], without: set[Where]) -> dict[Level, Estimate]:
-        """Return the means over the sites of each role, without the sites in `without`."""
+        """Return the means over the sites of each role, without some sites.
+
+        `at_sites` has the estimates at single sites, and `without` the places (partition, role, site, metric) to leave
+        out.
+        """
         sites: dict[Level, list[Estimate]] = defaultdict(list)
         for (id_, role, site, inference, metric), estimate in at_sites.items():
             if (self._partition(id_), role, site, metric) not in without:
@@ -209,7 +220,10 @@ class Estimates:
         return {level: estimates.mean(parts) for level, parts in sites.items()}
 
     def _averaged(self, at_sites: Mapping[Level, Estimate]) -> dict[Level, Estimate]:
-        """Return the means over the sites of each role and, with several partitions, their means over partitions."""
+        """Return the means over the sites of each role and, with several partitions, their means over partitions.
+
+        `at_sites` has the estimates at single sites.
+        """
         found = self._by_role(at_sites, self.left_out | self.small)
         if several(self.names.conditions[id_] for id_, *_ in at_sites):
             found |= self._over_partitions(found, at_sites)
@@ -218,9 +232,10 @@ class Estimates:
     def _over_partitions(
         self, levels: Mapping[Level, Estimate], at_sites: Mapping[Level, Estimate]
     ) -> dict[Level, Estimate]:
-        """Return the means over partitions, of the partitions in which each role that has sites also has a mean.
+        """Return means over partitions of `levels`, the means over sites.
 
-        `levels` are means over sites, and `at_sites` the scores at single sites.
+        A partition counts only if it has a mean for each role that has scores at single sites (`at_sites`). Otherwise
+        internal and external means would be over different patients.
         """
         wanted = self._roles(at_sites)
         there = self._roles(levels)
@@ -233,22 +248,25 @@ class Estimates:
         return {level: estimates.mean(parts) for level, parts in members.items()}
 
     def _roles(self, found: Mapping[Level, Estimate]) -> dict[tuple[str, str], set[str]]:
-        """Return the roles of each partition and metric that occur in some estimates."""
+        """Return the roles (internal, external) of each partition and metric among the keys of some estimates."""
         roles: dict[tuple[str, str], set[str]] = defaultdict(set)
         for id_, role, _, _, metric in found:
             roles[self._partition(id_), metric].add(role)
         return roles
 
     def _partition(self, id_: str) -> str:
-        """Return the id of the partition of a condition."""
+        """Return the id of the partition of the condition `id_`."""
         return self.names.conditions[id_].run.partition_id
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str = ALL) -> Estimate | None:
-        """Return the mean over the sites of a role, or the score at one `site`; None if there is no score."""
+        """Return the mean over the sites of a role, or the score at one `site`; None if there is no score.
+
+        `id_` is the id of a condition or, for a mean over partitions, of its family.
+        """
         return (self.levels if site == ALL else self.sites).get((id_, role, site, inference, metric))
 
     def effects(self) -> Iterator[tuple[Level, str, Estimate]]:
-        """Yield all scores, gaps, losses and gains, each with its LEVELS and the name of the quantity (see `table`)."""
+        """Yield all scores, gaps, losses and gains, each with its key and the name of the quantity (see `table`)."""
         for level, estimate in (*self.levels.items(), *self.sites.items()):
             yield level, "level", estimate
         for quantity, found in (("level_of_all", self.everywhere), ("above_guess", self.above_guess)):
@@ -275,8 +293,8 @@ class Estimates:
 def at_site(study: Estimates, level: Level) -> dict[str, Any]:
     """Return the score at a site as a row of numbers.parquet, with the quantity `score`.
 
-    For metrics whose chance level does not depend on class frequencies, `p` is the one-sided p value of the hypothesis
-    that the score is at chance or above.
+    `level` is its key in `Estimates.sites`. For metrics whose chance level does not depend on class frequencies, `p` is
+    the one-sided p value of the hypothesis that the score is at chance or above.
     """
     metric, estimate = study.metrics[level[-1]], study.sites[level]
     about: dict[str, Any] = dict(zip(LEVELS, level, strict=True))
@@ -311,7 +329,7 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def table(names: Names, numbers: Numbers) -> pd.DataFrame:
-    """Return effects.csv from the numbers of a study, with the columns COLUMNS.
+    """Return effects.csv from the numbers of a study; a row has one of these quantities.
 
     level : score at each site, and mean over the sites of a role that have enough patients for an interval
     level_of_all : mean over all sites of a role, if `level` leaves out some with too few patients

@@ -104,16 +104,20 @@ class Part:
         return max(varied, self.floor)
 
     def times(self, factor: float) -> Part:
-        """Return the part of the estimate multiplied by `factor`. A negative factor swaps the two sides."""
+        """Return this contribution for an estimate that is multiplied by `factor`.
+
+        A negative factor swaps the two sides.
+        """
         below, above = (self.below, self.above) if factor >= 0 else (self.above, self.below)
         squared = {name: factor**2 * getattr(self, name) for name in ("floor", "weight", "of_samples")}
         return replace(self, influence=factor * self.influence, below=below, above=above, **squared)
 
     def plus(self, other: Part, together: bool) -> Part:
-        """Return the part of the sum of two estimates of the same patients: one who counts in both counts once.
+        """Return the contribution to the sum of two estimates, of patients who count in both; each patient counts once.
 
-        `together` is True if both enter the sum with the same sign: the variances to either side are then weighted
-        means. Else the sum is a difference between the same patients, which varies alike to both sides.
+        `other` is the contribution to the second estimate. `together` is True if both enter the sum with the same sign:
+        the variances to either side are then weighted means. Else the sum is a difference between the same patients,
+        which varies alike to both sides.
         """
         whole = self.weight + other.weight
         sides = ((self.below, other.below), (self.above, other.above))
@@ -348,10 +352,10 @@ def of_metric(
     group: Group,
     seed: int | None = None,
 ) -> Estimate:
-    """Return the estimate of a metric in one training, from samples of one group.
+    """Return the estimate of a metric in one training, from samples of one group (data and site).
 
     `label` (n,) are true classes, `probability` (n, classes) the predictions, and `people` (n,) the numbers of the
-    patients; `group` and `seed` are as in `single`.
+    patients; `seed` is the seed of the training.
     """
     value, influence = metric.value(label, probability), metric.influence(label, probability)
     return single(value, influence, people, group, seed, metric.scale)
@@ -383,9 +387,11 @@ class _Column(NamedTuple):
 
 
 def _over_patients(influence: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, list[_Column]]:
-    """Return the influence of each patient (patients,), scaled as in `Part`, and the samples of each column.
+    """Return the influence of each patient (patients,), and the samples of each column with their patients.
 
-    `influence` (n, columns) are the influences of samples, and `people` (n,) the numbers of their patients.
+    `influence` (n, columns) are the influences of samples, and `people` (n,) the numbers of their patients. The
+    influence of a patient is the sum over samples times sqrt(k / (k - 1)) for k patients, so that the sum of squares is
+    the variance.
     """
     width = int(people.max(initial=-1)) + 1
     total = np.zeros(width)
@@ -422,7 +428,10 @@ def _agreement(columns: Sequence[_Column]) -> tuple[float, float]:
 
 
 def _sided(part: Part, value: float, scale: str) -> Part:
-    """Return the part with its least variance (`floor`) and its variance to either side (`below`, `above`).
+    """Return the contribution of patients with its least variance (`floor`) and its variance to either side.
+
+    `value` is the number that the patients contribute to. The sides are the fields `below` and `above`, and depend on
+    the `scale`:
 
     Scales `share` and `unit`: the sides are those of Wilson's interval, for the effective number of independent
     samples. The least variance is the one if half a patient more had been predicted wrongly, as far as the samples of a
@@ -433,7 +442,7 @@ def _sided(part: Part, value: float, scale: str) -> Part:
     the standard error is se / (A (1 - A)) (Snell and others, Stat Methods Med Res 2018;27:3505). At a score of 1, half
     a pair of patients counts as ranked wrongly.
 
-    A part of any other scale is returned unchanged.
+    With any other scale, the contribution is returned unchanged.
     """
     if not 0 <= value <= 1 or not part.rarer:
         return part

@@ -89,10 +89,7 @@ class Findings:
         return self.numbers.find("score", metric or self.headline.name, condition.id, key, role, site)
 
     def slope(self, condition: Condition, role: str, site: str, key: str) -> Value:
-        """Return the calibration slope of a condition at a site under the inference `key`.
-
-        An empty value if unknown.
-        """
+        """Return the calibration slope of a condition at a site under the inference `key`; NaN if it is not known."""
         return self.numbers.find("slope", "", condition.id, key, role, site)
 
     def effect(
@@ -105,7 +102,7 @@ class Findings:
         across: bool = False,
         metric: str = "",
     ) -> Value:
-        """Return a level, gap, loss or gain (see `effects.table`); an empty value if it is not known.
+        """Return a level, gap, loss or gain (see `effects.table`) under the inference `key`; an empty value if unknown.
 
         By default, it is a mean over sites of the headline metric. With `across`, it is the mean over the partitions of
         the condition's family.
@@ -116,18 +113,19 @@ class Findings:
     def gap(self, condition: Condition, key: str, across: bool = False) -> Value:
         """Return the loss outside: the mean over internal minus the mean over external sites, positive for a loss.
 
-        With `across`, it is the mean over the partitions of the condition's family.
+        It is measured in the headline metric under the inference `key`. With `across`, it is the mean over the
+        partitions of the condition's family.
         """
         return self.better(self.effect("gap", condition, key, "internal", across=across))
 
     def losses(self, condition: Condition, key: str) -> dict[str, Value]:
-        """Return the loss at each external site where it is known; positive for a loss, whatever the metric."""
+        """Return the loss at each external site where it is known, under the inference `key`; positive for a loss."""
         places = ((one, site) for one in self.alike(condition) for site in one.partition.external)
         values = {site: self.better(self.effect("loss", one, key, site=site)) for one, site in places}
         return {site: value for site, value in values.items() if value.known}
 
     def losing(self, condition: Condition, key: str) -> list[str]:
-        """Return the external sites that surely lose more than the margin, with the largest loss first.
+        """Return the external sites that surely lose more than the margin under the inference `key`, the worst first.
 
         Surely means by one-sided p values after Holm's adjustment over sites.
         """
@@ -135,35 +133,39 @@ class Findings:
         return self._sure(losses, {site: value.p for site, value in losses.items()})
 
     def worse(self, condition: Condition, key: str) -> list[str]:
-        """Return the external sites that are surely worse than the mean of all, with the largest loss first.
+        """Return the external sites that are surely worse than the mean of all, the worst first.
 
-        Surely means by one-sided p values after Holm's adjustment over sites.
+        Surely means by one-sided p values after Holm's adjustment over sites. `key` is the id of the inference.
         """
         found = ((site, one) for one in self.alike(condition) for site in one.partition.external)
         p = {site: self.effect("worse", one, key, site=site).p for site, one in found}
         return self._sure(self.losses(condition, key), p)
 
     def _sure(self, losses: dict[str, Value], p: dict[str, float]) -> list[str]:
-        """Return the sites whose p value is below ALPHA after Holm's adjustment, with the largest loss first."""
+        """Return the sites whose p value is below ALPHA (0.025) after Holm's adjustment, with the largest loss first.
+
+        `losses` and `p` map sites to losses and to one-sided p values.
+        """
         adjusted = comparisons.holm(np.nan_to_num([p[site] for site in losses], nan=1.0))
         sites = [site for site, one in zip(losses, adjusted, strict=True) if one < ALPHA]
         return sorted(sites, key=lambda site: -losses[site].mean)
 
     def gain(self, condition: Condition, key: str, role: str, site: str = ALL, across: bool = False) -> Value:
-        """Return the score with an inference minus the score with the baseline, turned so that positive is better.
+        """Return the score with the inference `key` minus the score with the baseline; positive is better.
 
         With `across`, it is the mean over the partitions of the condition's family.
         """
         return self.better(self.effect("gain", condition, key, role, site, across))
 
     def level(self, entry: Entry, role: str) -> Value:
-        """Return the mean over sites of the headline metric of one side of a comparison."""
+        """Return the mean over sites of the headline metric of an entry (a condition under an inference)."""
         return self.effect("level", entry.condition, entry.inference, role, across=self.averaged)
 
     def difference(self, first: Arm, second: Arm, role: str, site: str = ALL) -> Value:
-        """Return the headline metric of the first side minus the second, by default as a mean over sites.
+        """Return the headline metric of the arm `first` minus the arm `second`, by default as a mean over sites.
 
-        comparisons.csv may list the pair in either order. The value is empty if it does not list the pair.
+        An arm is the id of a condition with the id of an inference. comparisons.csv may list the pair in either order.
+        The value is empty if it does not list the pair.
         """
         pair, turned = (
             self.numbers.find("difference", self.headline.name, *one, role, site, *other)
@@ -183,14 +185,15 @@ class Findings:
     def alike(self, condition: Condition) -> list[Condition]:
         """Return the conditions over which the numbers of a condition are averaged, one for each partition.
 
-        Without averaging over partitions, that is the condition alone.
+        If the study does not average over partitions, that is the condition alone.
         """
         return [c for c in self.conditions if c.family == condition.family] if self.averaged else [condition]
 
     def blind(self, condition: Condition, key: str, role: str) -> Value:
-        """Return the scores of a guess (`chance`) and of always giving the commonest class (`majority`), in a value.
+        """Return a value with the scores of a guess (`chance`) and of always giving the commonest class (`majority`).
 
-        They are means of the headline metric over the sites of a role that have a score.
+        They are means of the headline metric over the sites of a role at which the condition has a score under the
+        inference `key`.
         """
         means = []
         for one in self.alike(condition):
@@ -201,7 +204,7 @@ class Findings:
         return Value(chance=float(chance), majority=float(majority))
 
     def recovered(self, condition: Condition, key: str) -> Recovered:
-        """Return the external gain of an inference, as what it recovers of the loss outside, or the reason for none.
+        """Return what the inference `key` recovers of the loss outside: its external gain, or the reason for none.
 
         Internal sites may change too, so that the gap need not shrink by as much. Both the loss and the gain must be
         sure, and the loss may not lie below the margin.
@@ -244,7 +247,7 @@ class Findings:
         return [site for site, value in values.items() if value.known and value.rarer < FEWEST]
 
     def without_interval(self, conditions: list[Condition], roles: tuple[str, ...]) -> list[str]:
-        """Return the sites of some roles with a headline score but too few patients for its interval."""
+        """Return the sites of some roles with a value of the headline metric but too few patients for its interval."""
         sites = [
             site
             for condition in conditions
@@ -255,17 +258,17 @@ class Findings:
         return list(dict.fromkeys(sites))
 
     def scored(self, condition: Condition, key: str) -> bool:
-        """Return whether any run of a condition has been scored under an inference, even if no metric is defined."""
+        """Return whether any run of a condition has been scored under the inference `key`, defined or not."""
         return any(self.value(condition, role, site, key).seeds for role, site in condition.sites())
 
     def worst(self, condition: Condition, key: str) -> str | None:
-        """Return the external site with the worst headline score, or None if no score is known."""
+        """Return the external site with the worst headline metric under the inference `key`; None without a score."""
         values = {s: self.value(condition, "external", s, key).mean for s in condition.partition.external}
         defined = {site: value for site, value in values.items() if not math.isnan(value)}
         return (min if self.headline.higher_is_better else max)(defined, key=defined.__getitem__, default=None)
 
     def name(self, key: str) -> str:
-        """Return the displayed name of an inference, with the settings that tell it from others of the same name."""
+        """Return the displayed name of the inference `key`, with settings that tell it from others of the same name."""
         inference = self.plan.inferences[key]
         name = inference.display_name
         alike = [i for i in self.plan.inferences.values() if i.name == inference.name]

@@ -56,7 +56,10 @@ class Side(NamedTuple):
         return ids.pop() if len(ids) == 1 else self.cells[0].condition.family
 
     def estimate(self, scores: Estimates | Without, metric: str) -> Estimate | None:
-        """Return the mean of a metric over the sites, or None if one of them has no score."""
+        """Return the mean of a metric over the sites of this side, or None if one of them has no score.
+
+        `scores` has the scores of the study, or those without the patients with the most samples.
+        """
         from . import estimates
 
         levels = [scores.level(c.condition.id, c.role, c.inference, metric, c.site) for c in self.cells]
@@ -71,7 +74,7 @@ def require(plan: Plan) -> None:
 
 
 def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
-    """Return both sides of a hypothesis of the study, by its number from 0.
+    """Return both sides of a hypothesis, by its number in the study from 0.
 
     None at mini scale if a side matches nothing. Conditions that differ in their partition alone, as in
     leave-one-site-out, form one side. Raises UserError if a side matches no condition, or several, or names a site at
@@ -145,7 +148,10 @@ def rows(study: Estimates) -> Iterator[Row]:
 
 
 def _fewer(plan: Plan) -> dict[int, None]:
-    """Return the numbers of largest patients to leave out at each site, as keys: 0 and, if set, `without_largest`."""
+    """Return the numbers of largest patients to leave out at each site: 0 and, if set, `without_largest`.
+
+    The largest patients are those with the most test samples. The numbers are the keys of the result.
+    """
     return dict.fromkeys((0, plan.study.without_largest or 0))
 
 
@@ -181,7 +187,10 @@ def table(names: Names, numbers: Numbers) -> pd.DataFrame:
 
 
 def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, Any]:
-    """Return the row of hypotheses.csv for a hypothesis, by its number from 0, without some of the largest patients."""
+    """Return the row of hypotheses.csv for a hypothesis, by its number from 0.
+
+    `without` is the number of patients with the most samples that are left out at each site.
+    """
     hypothesis = plan.study.hypotheses[number]
     row: dict[str, Any] = {
         "study": plan.name,
@@ -205,7 +214,8 @@ def _row(plan: Plan, number: int, numbers: Numbers, without: int) -> dict[str, A
 def judged(hypothesis: Hypothesis, low: float, high: float, trainings: int) -> tuple[str, str]:
     """Return the answer to a hypothesis from the interval of its difference, and the reason if it cannot be told.
 
-    The answer is yes if all values of the interval agree with the claim, and no if all of them contradict it.
+    The answer is yes if all values from `low` to `high` agree with the claim, and no if all of them contradict it. It
+    cannot be told with too few `trainings` or patients.
     """
     if trainings < FEWEST_TRAININGS:
         return CANNOT_TELL, f"fewer than {FEWEST_TRAININGS} trainings"

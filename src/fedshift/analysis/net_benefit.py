@@ -97,9 +97,9 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 
 def _bounds(trainings: Sequence[Benefit], k: int, cluster: np.ndarray, group: Group) -> tuple[float, float]:
-    """Return the interval of the model's gain over the better default at threshold number k.
+    """Return the interval of the model's gain over treating all or none, whichever is better, at threshold number k.
 
-    The interval is over patients and trainings, and the default treats all or none.
+    The interval is over patients and trainings. `cluster` (n,) are the numbers of the patients of the samples.
     """
     at_threshold = (Benefit(training.model[:, k], training.everyone[:, k]) for training in trainings)
     differences = [difference(one, cluster, group, n) for n, one in enumerate(at_threshold)]
@@ -112,7 +112,7 @@ def _by_site(
     """Return the labels and scores of the test samples by site and role, with one entry for each training.
 
     At an internal site, the trainings of all folds with one seed are joined into one entry. Trainings without
-    predictions are left out.
+    predictions under the inference `key` are left out.
     """
     parts: dict[tuple[str, str], dict[tuple[int, int], list[Scored]]] = defaultdict(lambda: defaultdict(list))
     for run, test in predicted.by_site(condition.runs.values(), key):
@@ -134,10 +134,11 @@ def curve(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the mean sensitivity (101,) of the ROC curves of trainings at the false-positive rates GRID.
+    """Return the mean sensitivity (101,) of the ROC curves of trainings at false-positive rates from 0 to 1.
 
-    A curve is linear between its corners, so that the area under it is its AUC. Where it rises vertically, its upper
-    end counts (vertical averaging, Fawcett, Pattern Recognit Lett 2006;27:861).
+    `trainings` holds the corners of each curve. A curve is linear between its corners, so that the area under it is its
+    AUC. Where it rises vertically, its upper end counts (vertical averaging, Fawcett, Pattern Recognit Lett
+    2006;27:861).
     """
     curves = []
     for false_positives, sensitivity in trainings:
@@ -147,7 +148,7 @@ def mean_curve(trainings: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def roc(findings: Findings, predicted: Predictions) -> pd.DataFrame:
-    """Return the mean ROC curve of each condition and external site, with a row for each point of GRID.
+    """Return the mean ROC curve of each condition and external site, with rows for 101 false-positive rates.
 
     Without external sites, internal sites have curves. They are made for the inference whose scores are reported, and
     for the one compared with it. A site with a single class has no curve, and a study with more than two classes has

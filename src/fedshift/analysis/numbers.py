@@ -141,14 +141,14 @@ class Numbers:
     def known(self, quantity: str, *about: str, **more: str) -> Value | None:
         """Return the number of a quantity with some key, or None if there is none.
 
-        `about` are the further columns of `Key` in their order, and `more` columns by name.
+        `about` are the columns of `Key` after the quantity, in their order, and `more` columns by name.
         """
         return self._known.get(quantity, {}).get(Key(quantity, *about, **more))
 
     def find(self, quantity: str, *about: str, **more: str) -> Value:
         """Return the number of a quantity with some key, or an empty value (NaN) if there is none.
 
-        `about` are the further columns of `Key` in their order, and `more` columns by name.
+        `about` are the columns of `Key` after the quantity, in their order, and `more` columns by name.
         """
         return self.known(quantity, *about, **more) or Value()
 
@@ -175,10 +175,11 @@ class Names:
         self.inferences = inferences(plan)
 
     def identified(self, scores: pd.DataFrame) -> pd.DataFrame:
-        """Return rows of scores.csv with the ids of condition and inference (columns IDS) added.
+        """Return rows of scores.csv with the columns condition_id and inference_id added.
 
         Rows of runs or inferences that the plan does not have are dropped. The id of the condition follows from the
-        run, and the id of the inference from the columns INFERENCE, which differ between any two inferences of a plan.
+        run, and the id of the inference from the columns that describe it, which differ between any two inferences of a
+        plan.
         """
         ids = {tuple(words[name] for name in INFERENCE): key for key, words in self.inferences.items()}
         runs = {name: run.condition for name, run in self.plan.runs.items()}
@@ -188,7 +189,7 @@ class Names:
         return rows.dropna(subset=IDS).reset_index(drop=True)
 
     def described(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table with the columns IDS, with their descriptions added (columns CONDITION and INFERENCE)."""
+        """Return a table that has the columns condition_id and inference_id with columns that describe both added."""
         words = {one.id: one.words for one in self.conditions.values()}
         words |= {one.family: one.words | {"held_out": ALL} for one in self.conditions.values()}
         condition = {name: [words[id_][name] for id_ in table["condition_id"]] for name in CONDITION}
@@ -199,9 +200,9 @@ class Names:
         return table.assign(**condition, **inference)
 
     def table(self, rows: Iterable[Row], columns: list[str]) -> pd.DataFrame:
-        """Return rows that have the columns IDS as a table with the wanted `columns`.
+        """Return rows that have condition_id and inference_id as a table with the wanted `columns`.
 
-        Wanted columns that describe condition and inference are added, following the ids.
+        Wanted columns that describe condition and inference are filled in, following the ids.
         """
         given = [name for name in columns if name not in (*CONDITION, *INFERENCE)]
         return self.described(pd.DataFrame(list(rows), columns=given))[columns]

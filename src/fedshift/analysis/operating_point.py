@@ -50,7 +50,7 @@ _ABOVE, _BELOW = (
 
 
 def _reached(positive: np.ndarray, score: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-    """Return the counts of COUNTS (thresholds, 4) at each threshold.
+    """Return the counts of true and false positives, false and true negatives at each threshold, (thresholds, 4).
 
     `positive` and `score` (n,) are the true classes (bool) and the scores of samples.
     """
@@ -89,8 +89,8 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
     """Return the thresholds (groups,) that a rule chooses without each group of validation patients in turn.
 
     They serve a jackknife. `positive`, `score` and `people` (n,) are true class (bool), score and patient of each
-    sample. There are GROUPS groups, or as many as patients if these are fewer. Groups have equally many patients with a
-    positive sample, up to one. Return an empty array for a rule that needs no samples.
+    sample. There are 10 groups (GROUPS), or as many as patients if these are fewer. Groups have equally many patients
+    with a positive sample, up to one. Return an empty array for a rule that needs no samples.
     """
     if rule.value is not None:
         return np.empty(0)
@@ -105,10 +105,10 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
 def choice(positive: np.ndarray, score: np.ndarray, without: np.ndarray) -> np.ndarray:
     """Return the influence of each group of validation patients on the six RATES of samples, through the threshold.
 
-    The result is (groups, 6). `positive` and `score` (n,) are the samples, and `without` (groups,) the thresholds that
-    are chosen without one group of validation patients (see `chosen_without`). The sum of squares over groups is the
-    grouped jackknife variance, which also holds for thresholds that are quantiles (Shao and Wu, Ann Stat 1989;17:1176).
-    A rate is NaN if it is not defined without one of the groups.
+    The result is (groups, 6). `positive` and `score` (n,) are the true classes (bool) and scores of the samples, and
+    `without` (groups,) the thresholds that are chosen without one group of validation patients (see `chosen_without`).
+    The sum of squares over groups is the grouped jackknife variance, which also holds for thresholds that are quantiles
+    (Shao and Wu, Ann Stat 1989;17:1176). A rate is NaN if it is not defined without one of the groups.
     """
     if not len(without):
         return np.empty((0, len(RATES)))
@@ -132,7 +132,11 @@ def counted(positive: np.ndarray, score: np.ndarray, threshold: float) -> np.nda
 
 
 def rates(counts: np.ndarray) -> np.ndarray:
-    """Return RATES (..., 6) of counts (..., 4) in the order of COUNTS; NaN if the denominator is 0."""
+    """Return the rates (..., 6) of counts (..., 4); NaN if the denominator is 0.
+
+    Counts are true and false positives, false and true negatives. Rates are sensitivity, specificity, PPV, NPV,
+    prevalence and the share of samples that are flagged as positive.
+    """
     above = counts @ _ABOVE
     below = counts @ _BELOW
     return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
@@ -141,11 +145,11 @@ def rates(counts: np.ndarray) -> np.ndarray:
 def bounds(
     counts: np.ndarray, people: np.ndarray, group: Group = ("", ""), choices: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the 95% intervals (2, 6) of RATES, as means over trainings, from counts (trainings, samples, 4) of a site.
+    """Return the 95% intervals (2, 6) of the six RATES, as means over trainings, at a site.
 
-    `people` are the patients of the samples (samples,), and `group` says whose patients they are. Intervals are over
-    patients and trainings, each training with its own threshold, and equal those of the metrics of the same name at the
-    threshold 0.5; see `estimates`.
+    `counts` (trainings, samples, 4) say which of COUNTS each sample adds to. `people` are the patients of the samples
+    (samples,), and `group` says whose patients they are. Intervals are over patients and trainings, each training with
+    its own threshold, and equal those of the metrics of the same name at the threshold 0.5; see `estimates`.
 
     Other validation patients would give another threshold. `choices` (trainings, groups, 6) are the influences of
     groups of validation patients, who are no patients of the samples (see `choice`). Without it, thresholds count as
@@ -155,7 +159,10 @@ def bounds(
 
 
 def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[Estimate]]:
-    """Return the estimates of RATES for each training, from its counts of samples; arguments as in `bounds`."""
+    """Return the estimates of the six RATES for each training.
+
+    `counts` (trainings, samples, 4) say which of COUNTS each sample adds to, and `people` (samples,) are the patients.
+    """
     above = counts @ _ABOVE
     below = counts @ _BELOW
     mean = rates(counts.sum(1))
@@ -170,9 +177,10 @@ def _trained(counts: np.ndarray, people: np.ndarray, group: Group) -> list[list[
 
 
 def _bounds(trainings: Sequence[Sequence[Estimate]], choices: np.ndarray | None) -> np.ndarray:
-    """Return the 95% intervals (2, 6) of RATES as means over `trainings`, given their estimates.
+    """Return the 95% intervals (2, 6) of RATES as means over `trainings`, given the six estimates of each training.
 
-    `choices` as in `bounds`.
+    `choices` (trainings, groups, 6) are the influences of validation patients through the threshold, None if it is
+    fixed.
     """
     out = []
     for k, of_rate in enumerate(zip(*trainings, strict=True)):
@@ -215,9 +223,9 @@ class Point(NamedTuple):
     ----------
     thresholds : the threshold of each training
     patients, samples : numbers of patients and samples; a sample without a known patient counts as a patient
-    counts : means of COUNTS
+    counts : mean numbers of true and false positives, false and true negatives
     rates : means of RATES with their intervals
-    drifts : rates minus those of the validation samples, for the rates DRIFTS
+    drifts : sensitivity and specificity minus those of the validation samples
     """
 
     thresholds: tuple[float, ...]
@@ -241,7 +249,8 @@ def predictive_values(point: Point, prevalence: float) -> tuple[Value, Value]:
 
     PPV = se pi / (se pi + (1 - sp) (1 - pi)) at the prevalence pi; NPV is the same for the other class. Both grow with
     either rate. So their bounds are taken at both lower and at both upper bounds of the rates, which is conservative,
-    however the rates depend on each other. NaN if a rate is not defined, or no sample would be called so.
+    however the rates depend on each other. NaN if a rate is not defined, or no sample would be called positive (for the
+    NPV, negative).
     """
 
     def predictive(own: Value, other: Value, share: float) -> Value:
@@ -335,7 +344,10 @@ class _Training(NamedTuple):
 def _trainings(
     predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> Iterator[tuple[str, _Training]]:
-    """Yield the id of each run of a condition with its threshold and samples; runs without predictions are left out."""
+    """Yield the id of each run of a condition with its threshold and samples, under the inference `key`.
+
+    Runs without predictions are left out.
+    """
     study = predicted.plan.study
     for run, test in predicted.by_site(condition.runs.values(), key):
         try:
@@ -385,8 +397,8 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarray:
     """Return the influences (trainings, groups, 6) of validation patients on the rates at a place (role and site).
 
-    See `choice`. Trainings on the same fold share their validation patients. Trainings on another fold have others,
-    whose influence on them is 0.
+    Trainings on the same fold share their validation patients. Trainings on another fold have others, whose influence
+    on them is 0. See `choice`.
     """
     homes = [training.places[VALIDATION, ALL].patient.tobytes() for training in trainings]
     sizes = {home: len(training.without) for home, training in zip(homes, trainings, strict=True)}
@@ -402,8 +414,8 @@ def _choices(trainings: Sequence[_Training], place: tuple[str, str]) -> np.ndarr
 def _stacked(parts: Sequence[Scored], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts (trainings, samples, 4) at one site, and the number of each sample's patient (samples,).
 
-    `parts` are the samples of each training. Trainings on the same fold predict the same samples. The samples of
-    another fold count 0 in them.
+    `parts` are the samples of each training, and `thresholds` (trainings,) their thresholds. Trainings on the same fold
+    predict the same samples. The samples of another fold count 0 in them.
     """
     places: dict[bytes, slice] = {}
     patients: list[np.ndarray] = []

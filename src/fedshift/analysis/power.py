@@ -106,7 +106,7 @@ class Invented:
         return not np.isnan(self.values).any() and self.guess < HOME - 0.01 and self.values.max() > HOME
 
     def _answers(self, quality: float) -> np.ndarray:
-        """Return simulated predictions: probabilities, or for masks the stored numbers (NUMBERS).
+        """Return simulated predictions: class probabilities, or for masks the numbers that are stored of a mask.
 
         `quality` is the distance between the means of the classes in standard deviations.
         """
@@ -162,7 +162,7 @@ class Design:
     images : number of images of a patient
     structures : number of structures of a mask; 0 for images with a class
     seeds : number of trainings
-    size : the loss of interest: the margin of the study, or MARGIN if it has none
+    size : the loss of interest: the margin of the study, or 0.05 (MARGIN) if it has none
     declared : True if the study has a margin, so that it may conclude `holds up`
     """
 
@@ -190,7 +190,11 @@ class Design:
         return estimates.mean([self._loss(sites, lost, factor, site) for sites in asked])
 
     def _loss(self, sites: Sequence[Site], lost: float, factor: float, site: str) -> Estimate:
-        """Return the estimate of the loss in one partition; arguments as in `loss`."""
+        """Return the estimate of a loss in one partition, given by its `sites`, if the true loss is `lost`.
+
+        `factor` multiplies the number of patients. If `site` is not empty, the loss is that of this external site
+        alone.
+        """
         means = []
         for role, level in (("internal", HOME), ("external", HOME - lost)):
             own = [one for one in sites if one.role == role and (role == "internal" or site in ("", one.site))]
@@ -248,7 +252,7 @@ class Design:
         return estimates.crossed(trainings, Spread(averaged * patients.variance, patients.df), residual)
 
     def smallest(self, site: str = "") -> float:
-        """Return the smallest loss, outside or at one external `site`, that is shown with the power OFTEN.
+        """Return the smallest loss, outside or at one external `site`, that is shown with a power of 80%.
 
         NaN if none is.
         """
@@ -256,7 +260,7 @@ class Design:
 
     @functools.cached_property
     def factor(self) -> float:
-        """The factor on the number of patients that gives the study the power OFTEN.
+        """The factor on the number of patients that gives the study a power of 80%.
 
         NaN if more patients do not suffice.
         """
@@ -270,7 +274,7 @@ class Design:
 
 
 def _least(often: Callable[[float], float], high: float) -> float:
-    """Return the smallest value from 0 to `high` at which the increasing function `often` reaches OFTEN, else NaN."""
+    """Return the smallest value from 0 to `high` at which the increasing function `often` reaches 0.8, else NaN."""
     if often(high) < OFTEN:
         return math.nan
     low = 0.0
@@ -325,7 +329,10 @@ def _assigned(condition: Condition, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tested(condition: Condition, rows: pd.DataFrame, classes: int) -> Iterator[Site]:
-    """Yield the sites of a condition with their numbers of test patients. `rows` are its test samples."""
+    """Yield the sites of a condition with their numbers of test patients.
+
+    `rows` are its test samples, and `classes` is the number of classes, 0 for masks.
+    """
     for role, site in condition.sites():
         there = rows[(rows["site"] == site) & (rows["role"] == role)]
         if len(there):
@@ -365,7 +372,10 @@ def lines(found: Design, unit: str = "patients") -> Iterator[str]:
 
 
 def _asked(found: Design, unit: str) -> str:
-    """Return a sentence with the power of the study for its question and, if that is too low, the needed patients."""
+    """Return a sentence with the power of the study for its question and, if that is too low, the needed patients.
+
+    `unit` is the word for patients.
+    """
     size = _points(found.size, found.metric)
     often = found.within()
     subject = f'"holds up" (a loss under {size}) is said' if found.declared else f"a loss of {size} is seen"

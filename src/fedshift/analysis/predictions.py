@@ -39,10 +39,7 @@ SPLITS = ("test", "val")
 
 
 class Missing(UserError):  # noqa: N818 - a study may lack some
-    """Predictions are missing, or do not have all test samples with finite probabilities.
-
-    A study may go on without them.
-    """
+    """Error for predictions that are missing or incomplete, or are not valid. A study may go on without them."""
 
 
 def inferences(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -85,13 +82,13 @@ class Part(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Predictions in memory.
+    """The predictions of a run, as they are kept in memory.
 
     Attributes
     ----------
     table : sample, site, role and label, shared by all runs with the same samples
-    sites : the rows of each site in the table, with its predictions but for the numbers
-    probability : the run's own numbers (n, columns)
+    sites : for each site, the positions of its rows in the table, and its predictions without probabilities
+    probability : the run's own probabilities, or other numbers (n, columns)
     """
 
     table: pd.DataFrame
@@ -183,7 +180,10 @@ class Predictions:
         return self._partitions[id_]
 
     def _wanted(self, id_: str, split: str, sites: Collection[str]) -> pd.DataFrame:
-        """Return sample, site and role of the samples in one split of a partition, at some sites, sorted."""
+        """Return sample, site and role of the samples in one split of a partition, at some sites, sorted.
+
+        `id_` is the id of the partition.
+        """
         key = id_, split, frozenset(sites)
         if key not in self._splits:
             table = self.partition(id_)
@@ -276,7 +276,7 @@ class Predictions:
         """Return the order that sorts the rows of a file by site and sample, and their names in that order.
 
         Runs and inferences predict the same samples in the same order, so that a known order is used again. `names` has
-        the columns NAMED. Raises Missing if samples are not those of the partition.
+        the columns sample, site and role. Raises Missing if samples are not those of the partition.
         """
         names = names.reset_index(drop=True)
         alike = self._orders[run.partition_id, split, run.tested]
@@ -293,7 +293,7 @@ class Predictions:
         return order, table
 
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
-        """Return a message about sorted predictions that lack samples, have wrong ones, or some twice.
+        """Return what is wrong with sorted predictions: missing, wrong or duplicate samples.
 
         "" if they are complete.
         """
@@ -336,7 +336,7 @@ class Predictions:
         return out
 
     def _keep(self, run: Run, split: str, rows: pd.DataFrame) -> _Kept:
-        """Return checked predictions for memory, with the table of another run if that is equal."""
+        """Return checked predictions (`rows`) for memory, sharing the table of another run if that is equal."""
         rows = self.by_patient(run, rows)
         counted = [column for column in rows.columns if column.startswith(COUNT)]
         table, numbers = rows[[*NAMED, "label", *counted]], rows[self.columns(run)].to_numpy(dtype=float)
@@ -355,9 +355,10 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def divided(table: pd.DataFrame, counted: Sequence[str]) -> list[tuple[np.ndarray, Part]]:
-    """Return the rows of each site in a table of predictions, with the site's samples and labels but no probabilities.
+    """Return, for each site, the positions of its rows in a table of predictions, and its predictions.
 
-    `counted` are the columns with numbers that the inference counted at the site.
+    The predictions have samples and labels, but no probabilities yet. `counted` are the columns with numbers that the
+    inference counted at the site.
     """
     sites = []
     for (site, role), rows in table.groupby(SITE, sort=False):

@@ -63,7 +63,7 @@ class Measure:
 
     @classmethod
     def of(cls, name: str) -> Measure:
-        """Return the measure with this name: a metric, or a quantity that is recorded during training (RECORDED)."""
+        """Return the measure with this name: a metric, or a quantity recorded during training, such as `traffic`."""
         if name == "validation_accuracy":
             return cls(name, "validation accuracy", RECORDED[name], registry.build("metric", "accuracy"))
         if name in RECORDED:
@@ -88,7 +88,7 @@ class Measure:
         return self.text(value, sign) + (" points" if self.percent else "")
 
     def gain(self, value: float, than: float) -> float:
-        """Return `value` minus `than`, turned so that positive is better."""
+        """Return `value` minus `than`, times -1 if lower is better, so that positive is better."""
         return value - than if self.higher else than - value
 
     def best(self, values: Iterable[Any], key: Callable[[Any], float] | None = None) -> Any:
@@ -123,7 +123,8 @@ class Values:
     def by_seed(self, cell: Cell, quantity: str) -> dict[int, float]:
         """Return a metric, or a quantity recorded during training, of a cell by seed.
 
-        Seeds without a value are left out. A cell with several networks has the mean of their scores.
+        Seeds without a value are left out. A cell is a condition under an inference at a site. A cell with several
+        networks has the mean of their scores.
         """
         if cell.networks:
             parts = [self.by_seed(replace(cell, inference=network, networks=()), quantity) for network in cell.networks]
@@ -154,7 +155,10 @@ class Values:
     # Cached, since a trend asks for every site of a run, and the table of rounds is long.
     @functools.cache  # noqa: B019 - lives as long as the summary is made
     def _recorded(self, run: str, quantity: str) -> dict[str, float]:
-        """Return a quantity that a run recorded during training, by site; {} if it recorded none."""
+        """Return a quantity that a run recorded during training, such as its traffic, by site.
+
+        {} if it has no record.
+        """
         table = self._rounds.get(run)
         if table is None:
             return {}
@@ -174,15 +178,15 @@ class Values:
     def ledger(self, cell: Cell, quantity: str, statistics: bool) -> float:
         """Return a quantity of a cell's condition from ledger.csv, or NaN if it is not there.
 
-        `statistics` says whether running statistics of the model count.
+        `statistics` says whether running statistics of the model count in it.
         """
         return self._ledger.get((cell.condition.run.id, statistics, quantity), math.nan)
 
     @functools.cached_property
     def _ledger(self) -> dict[tuple[str, bool, str], float]:
-        """The values of ledger.csv by run, statistics (whether running statistics count) and quantity.
+        """The values of ledger.csv by run, whether running statistics count, and quantity.
 
-        {} without the file.
+        {} if there is no such file.
         """
         path = self.results.files.ledger
         if not path.exists():
@@ -295,9 +299,10 @@ def _compared(words: Words, values: Values, target: Target) -> dict[str, Any]:
 
 
 def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
-    """Return one of VERDICTS on a difference, and the reason if it is no judgement of the numbers.
+    """Return the verdict (one of VERDICTS) on the difference of our mean to a published one, and a reason.
 
-    `limit` is the combined uncertainty, and `reason` why values are not comparable, or "".
+    `limit` is the combined uncertainty of both. `reason` says why values are not comparable, or is "". The returned
+    reason is "" if the verdict is `within` or `outside`.
     """
     if math.isnan(difference):
         return "not run", ""
@@ -312,9 +317,9 @@ def _verdict(difference: float, limit: float, reason: str) -> tuple[str, str]:
 
 
 def _traffic(words: Words, values: Values, target: Target) -> float:
-    """Return our value of a published amount of traffic, or of a share in percent beyond another condition.
+    """Return our value of a published amount of traffic, or of its excess in percent over another condition.
 
-    NaN if unknown.
+    It is NaN if it is not known.
     """
     assert words.published is not None
     statistics = words.published.statistics
@@ -331,9 +336,9 @@ def _traffic(words: Words, values: Values, target: Target) -> float:
 
 
 def published(words: Words) -> pd.DataFrame:
-    """Return the published values that stand beside scores: columns `published` and `published_std`, by LEVELS.
+    """Return the published values of scores (columns `published` and `published_std`), indexed by LEVELS.
 
-    If several tables print a value, the first one counts.
+    The index is condition, role, site, inference and metric. If several tables print a value, the first one counts.
     """
     printed: dict[tuple[str, ...], tuple[float, float]] = {}
     for target in words.targets():
@@ -402,7 +407,7 @@ _MAY_GO = ("Variant", "Metric", "Inference")
 
 
 def _cells(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the cells of a row of comparison.csv as text, in the order of _HEADER."""
+    """Return a row of comparison.csv as cells of text, for the table for people."""
     metric, verdict = row["metric"], row["verdict"]
     if row["reason"]:
         verdict += f" ({row['reason']})"
@@ -449,9 +454,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The comparison of a study with papers: comparison.csv, and trends.csv as claims.
+    """The comparison of a study with papers.
 
-    `reason` says why the trends do not count, such as synthetic data; else it is empty.
+    Attributes
+    ----------
+    compared : comparison.csv, our values beside the published ones
+    claims : the trends of trends.csv, which are claims of papers
+    reason : why the trends do not count, such as synthetic data; else empty
     """
 
     compared: pd.DataFrame
@@ -460,10 +469,7 @@ class Reproduction:
 
     @classmethod
     def of(cls, results: StudyResults) -> Reproduction:
-        """Return the comparison of a study with papers, from its tables.
-
-        Without rows if the study names no published values.
-        """
+        """Return the comparison of a study with papers; it has no rows if the study names no published values."""
         rows = [{str(k): v for k, v in row.items()} for row in results.table("trends").to_dict("records")]
         claims = [Claim(*(str(row[name]) for name in Claim.__dataclass_fields__)) for row in rows]
         reason = next((str(row["reason"]) for row in rows if row["reason"]), "")

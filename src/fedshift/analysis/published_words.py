@@ -51,8 +51,8 @@ class Target:
     row : the published value
     metric : our name of its metric or quantity
     percent : True if the paper prints the metric in percent
-    cell : the cell of the study; None if the study does not run it
-    reference : the cell whose traffic is 100 %, for a quantity that begins with OVER
+    cell : the cell (condition under an inference at a site); None if the study does not run it
+    reference : the cell whose traffic is 100 %, for a quantity that begins with `percent_over_` (OVER)
     """
 
     row: Row
@@ -106,9 +106,9 @@ class Words:
         return [target for row in rows(path) if (target := self.target(row))]
 
     def target(self, row: Row) -> Target | None:
-        """Return the target of a printed value, or None if the study leaves it out on purpose.
+        """Return the target of a printed value: our metric, and the cell of the study that it is compared with.
 
-        Raises UserError, which names the row of the table.
+        Return None if the study leaves the value out on purpose. Raises UserError, which names the row of the table.
         """
         assert self.published is not None
         metric, percent = self._metric(row)
@@ -130,7 +130,7 @@ class Words:
         return Target(row, metric, percent, cell, reference)
 
     def _metric(self, row: Row) -> tuple[str, bool]:
-        """Return our name of a row's metric, and whether its values are in percent.
+        """Return our name of the metric of a row, and whether its values are in percent.
 
         Raises UserError for an unknown one.
         """
@@ -147,14 +147,14 @@ class Words:
     def _key(self, word: str) -> str | None:
         """Return the key of `published.words` that fits a word: the word itself, else the first pattern.
 
-        None if none fits.
+        None without any.
         """
         if word in self.selectors:
             return word
         return next((key for key in self.selectors if "*" in key and fnmatch.fnmatchcase(word, key)), None)
 
     def word(self, word: str, where: str) -> dict[str, Any] | None:
-        """Return the selector that a word stands for, or None if the study leaves the word out on purpose.
+        """Return the selector (settings) that a word stands for, or None if the study leaves the word out on purpose.
 
         A word is a key of `published.words`, or the name of a plug-in. Raises UserError, at `where`, for an unknown
         word.
@@ -170,7 +170,7 @@ class Words:
         raise UserError(where, f"unknown word {word!r}", f"add it to published.words; {remedy}")
 
     def _site(self, row: Row) -> dict[str, Any] | None:
-        """Return the selector of a row's site, or None if the study leaves it out on purpose.
+        """Return the selector that the site of a row stands for, or None if the study leaves it out on purpose.
 
         Raises UserError for an unknown site, except at mini scale, at which studies may have fewer sites.
         """
@@ -190,9 +190,10 @@ class Words:
         return selector
 
     def _cell(self, row: Row, selectors: Sequence[Mapping[str, Any]], *, predicted: bool) -> Cell | None:
-        """Return the one cell that fits all `selectors` of a row, or None if the study does not run it.
+        """Return the one cell (condition under an inference at a site) that fits all `selectors` of a row.
 
-        Raises UserError if the words contradict each other, or fit several cells.
+        Return None if the study does not run it. If not `predicted`, a condition without inference is meant. Raises
+        UserError if the words contradict each other, or fit several cells.
         """
         words = ", ".join(map(repr, [*row.words, *[row.site] * predicted]))
         try:
@@ -229,7 +230,7 @@ _COLUMNS = ("method", "site", "metric", "value")
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure of a paper, from the list of all of them. `kind` is a key of KINDS."""
+    """A table or figure of a paper. `kind` is R (printed numbers), F (figure only) or S (setting or illustration)."""
 
     id: str
     paper: str
@@ -366,7 +367,10 @@ def _read(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str,
 
 @dataclass(frozen=True)
 class Pair:
-    """The two sides of a trend at one site, as cells. If a side has several cells, the best of them counts."""
+    """The cells of both sides of a trend (a claim of a paper) at one site: `better` is claimed to beat `than`.
+
+    If a side has several cells, the best of them counts.
+    """
 
     better: tuple[Cell, ...]
     than: tuple[Cell, ...]
@@ -405,11 +409,11 @@ def require(plan: Plan) -> None:
 
 
 def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
-    """Return the pairs of cells that a trend compares; [] at mini scale if a side matches nothing.
+    """Return the pairs of cells that a trend (a claim of a paper) compares; [] at mini scale if a side matches nothing.
 
-    Two cells at a site are a pair if they agree in all settings that neither side names. If no two do, the only cell of
-    one side is paired with each cell of the other. `number` is the position of the trend in the study. Raises UserError
-    for unknown words or sites, and if nothing matches.
+    A cell is a condition under an inference at a site. Two cells at a site are a pair if they agree in all settings
+    that neither side names. If no two do, the only cell of one side is paired with each cell of the other. `number` is
+    the position of the trend in the study. Raises UserError for unknown words or sites, and if nothing matches.
     """
     where = f"{words.plan.path}.trends.{number}"
     mini = words.plan.scale == "mini"
@@ -443,7 +447,10 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
 
 
 def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
-    """Return the selectors of a side of a trend: one, or several of which the best counts."""
+    """Return the selectors (settings) of a side of a trend: one, or several of which the best counts.
+
+    Raises UserError, at `where`, for a word that the study leaves out on purpose, or words that contradict each other.
+    """
     nested = isinstance(side, tuple) and not all(isinstance(part, str) for part in side)
     options = []
     for part in side if nested else (side,):
@@ -496,7 +503,7 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return cells by role and site, and then by the settings that no side names, as JSON.
+    """Return cells by role and site, and then by the settings that no side of the trend names, as JSON.
 
     `named` are the settings that a side names. Raises UserError, at `where`, if two cells of one site agree in all
     others.

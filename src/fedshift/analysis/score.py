@@ -106,7 +106,10 @@ def _score_rows(plan: Plan, paths: Paths, lost: list[dict[str, str]]) -> Iterato
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Return scores.csv, or a table that is made of it. A site called `01` or `NA` keeps its name."""
+    """Return scores.csv, or another table with its columns, from a file. A site called `01` or `NA` keeps its name.
+
+    Raises UserError if the file does not exist or is not such a table.
+    """
     if not path.exists():
         raise UserError(path, "no such file", "score the study first: fedshift score STUDY")
     with readable(path, "table"):
@@ -115,9 +118,10 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def parse_table(content: bytes, path: Path) -> pd.DataFrame:
-    """Return the table in the bytes of a CSV file; see `read_table`. `path` is named in errors.
+    """Return the table in the bytes of a CSV file, whose `path` is named in errors.
 
-    Raises UserError if it is not a table, or a column of numbers holds text.
+    Text such as `01` or `NA` is kept in columns of text. Raises UserError if it is not a table, or a column of numbers
+    holds text.
     """
     with readable(path, "table"):
         columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
@@ -144,10 +148,11 @@ def missing(plan: Plan, paths: Paths) -> list[dict[str, str]]:
 
 
 def blind(predicted: Predictions, samples: Samples) -> pd.DataFrame:
-    """Return the scores without a model, `chance` and `majority`, by PLACE, for metrics that have a chance level.
+    """Return the scores without a model, `chance` and `majority`, indexed by condition, role, site and metric.
 
-    `chance` is the expected score of a guess (see `Metric.chance`). `majority` is the score of predicting the class
-    frequencies of the site's test labels for every sample: for accuracy, the frequency of the commonest class.
+    Only metrics with a chance level have them. `chance` is the expected score of a guess (see `Metric.chance`).
+    `majority` is the score of predicting the class frequencies of the site's test labels for every sample: for
+    accuracy, the frequency of the commonest class.
     """
     rows = []
     known: dict[str, dict[str, Run]] = defaultdict(dict)
@@ -202,7 +207,7 @@ class Whole:
 
     @property
     def level(self) -> tuple[str, str, str, str]:
-        """The id of the condition, role, site and id of the inference, in the order of LEVELS."""
+        """The id of the condition, role, site and id of the inference."""
         first = self.parts[0]
         return self.condition.id, first.role, first.site, self.inference
 
@@ -220,7 +225,10 @@ class Whole:
 
 
 def estimate(metric: Metric, parts: Sequence[Part], people: Clusters, seed: int | None = None) -> Estimate:
-    """Return the score at a site over folds, with the influence of each patient. `parts` has one part for each fold."""
+    """Return the score at a site over folds, with the influence of each patient.
+
+    `parts` has the predictions of each fold, one without folds, and `people` knows the patients of samples.
+    """
     group = people.group(parts[0].site)
     patients = [people.of(part.samples, part.site) for part in parts]
     if len(parts) > 1 and parts[0].role == "internal":
@@ -267,7 +275,8 @@ def wholes(conditions: Iterable[Condition], predicted: Predictions) -> Iterator[
 def together(scores: pd.DataFrame, conditions: Mapping[str, Condition], predicted: Predictions) -> pd.DataFrame:
     """Return rows of scores.csv in which the folds of one seed are one row, at the place of the first fold.
 
-    `scores` has the columns LEVELS, seed, value and n. It is returned unchanged if no condition has folds.
+    `scores` has condition_id, role, site, inference_id, metric, seed, value and n. It is returned unchanged if no
+    condition has folds.
     """
     in_folds = {id_: condition for id_, condition in conditions.items() if condition.folded}
     folded = scores["condition_id"].isin([*in_folds])

@@ -80,7 +80,7 @@ class StudyResults:
         self._tables: dict[str, pd.DataFrame] = {}
 
     def content(self, name: str) -> bytes:
-        """Return the bytes of a file in the study's folder. Raises UserError if it does not exist."""
+        """Return the bytes of the file `name` in the study's folder. Raises UserError if it does not exist."""
         if name not in self._contents:
             path = self.files.folder / name
             self.require(path)
@@ -89,7 +89,7 @@ class StudyResults:
         return self._contents[name]
 
     def require(self, path: Path) -> None:
-        """Raise UserError if a file of the study does not exist."""
+        """Raise UserError if the file `path` of the study does not exist."""
         if not path.is_file():
             raise UserError(path, "no such file", "score and report the study first")
 
@@ -338,9 +338,10 @@ def _sites(results: StudyResults, done: set[str]) -> Iterator[tuple[str, str, Co
 
 
 def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
-    """Yield the images of every site with the lowest Dice, at most `each`, with their predicted masks.
+    """Yield, for every site, at most `each` images with the lowest Dice score, with their predicted masks.
 
-    See `_sites` for the run that predicts a site. Nothing is yielded unless the task is segmentation.
+    A site is predicted by the first run with predictions, of the first condition that is tested there. Nothing is
+    yielded unless the task is segmentation.
     """
     task, findings = results.plan.study.task, results.findings
     if not isinstance(task, Segmentation):
@@ -367,7 +368,8 @@ def worst_masks(results: StudyResults, each: int) -> Iterator[SiteOutlines]:
 def cases(results: StudyResults) -> pd.DataFrame:
     """Return a row for each patient of each site that has a Dice score (see `Results.cases`).
 
-    See `_sites` for the run that predicts a site. The table is empty unless the task is segmentation.
+    A site is predicted by the first run with predictions, of the first condition that is tested there. The table is
+    empty unless the task is segmentation.
     """
     tables = [no_cases()]
     done = set[str]()

@@ -53,7 +53,7 @@ def rows(names: Names, predicted: Predictions, samples: Samples) -> Iterator[Row
 
 
 def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
-    """Return the column of the data for each name in the study's `subgroups`, whatever its upper and lower case.
+    """Return the data's column for each name in the study's `subgroups`; upper and lower case do not matter.
 
     `known` are the columns of the data. Raises UserError, which names the data by `where`, if a column is missing.
     """
@@ -66,7 +66,7 @@ def require(plan: Plan, where: str, known: Iterable[str]) -> dict[str, str]:
 
 
 def groups(plan: Plan, data: str, samples: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the group of each sample, by the study's `subgroups`; the group is empty if the sample has no value.
+    """Return the group of each sample, for each column in the study's `subgroups`; "" for a sample without a value.
 
     `samples` is the table of samples of the data with the id `data`. Raises UserError for a column that it does not
     have.
@@ -76,7 +76,7 @@ def groups(plan: Plan, data: str, samples: pd.DataFrame) -> dict[str, pd.Series]
 
 
 def largest(group: pd.Series) -> list[str]:
-    """Return the names of the MOST largest groups, sorted, with the group of images without a value last.
+    """Return the names of the 12 (MOST) largest groups, sorted, with the group of images without a value last.
 
     `group` has the group of each sample.
     """
@@ -86,7 +86,7 @@ def largest(group: pd.Series) -> list[str]:
 
 
 def _of_condition(predicted: Predictions, condition: Condition, samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the numbers of subgroups.csv for one condition."""
+    """Yield the scores of the groups of one condition as rows of numbers.parquet. `samples` is the table of samples."""
     plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
     data = condition.run.data.id
@@ -105,9 +105,9 @@ def _of_condition(predicted: Predictions, condition: Condition, samples: pd.Data
 
 
 def _score(metric: Metric, parts: list[tuple[int, pd.DataFrame]], people: Clusters) -> dict[str, Any]:
-    """Return the score of a group as a row of numbers.parquet.
+    """Return the score of a group of images as a row of numbers.parquet.
 
-    `parts` has the seed of each training, and its predictions of the images of the group.
+    `parts` has the seed of each training with its predictions of the images of the group, and `people` the patients.
     """
     _, first = parts[0]
     tested: set[int] = set()
@@ -135,7 +135,10 @@ class Without:
         self.number = number
 
     def level(self, id_: str, role: str, inference: str, metric: str, site: str) -> Estimate | None:
-        """Return the score of a condition at a site without its largest patients, or None if there is no score."""
+        """Return the score of a condition at a site without its largest patients, or None if there is no score.
+
+        `id_` is the id of the condition, and `inference` the id of the inference.
+        """
         return self._of_condition(id_, metric).get((role, site, inference))
 
     @functools.cache  # noqa: B019 - lives as long as the table is made
@@ -153,7 +156,7 @@ class Without:
         return {place: estimates.over_trainings(parts) for place, parts in trainings.items()}
 
     def _fewer(self, whole: Whole, people: Clusters) -> list[Part]:
-        """Return the predictions of all folds without the samples of the largest patients of the site.
+        """Return the predictions of all folds at a site (`whole`) without the samples of its largest patients.
 
         Of patients with equally many samples, the first is left out. At an external site all folds predict the same
         samples, so that the order of patients does not change.

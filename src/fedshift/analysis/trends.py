@@ -44,12 +44,12 @@ MEANING = (
 
 @dataclass(frozen=True)
 class TrendResult:
-    """The result of a trend in numbers.
+    """The result of a trend (a claim of a paper that one condition is better than another) in our numbers.
 
     Attributes
     ----------
-    differences : the difference of each pair and seed (pairs, seeds); positive is better
-    places : the positions of the pairs among all pairs that the trend compares
+    differences : the difference of each pair of cells and seed (pairs, seeds); positive is better
+    places : the positions of these pairs among all pairs that the trend compares
     by : the claimed difference is at least this
     within : the claimed difference is at most this in either direction; None for a claim of `by`
     """
@@ -61,12 +61,12 @@ class TrendResult:
 
     @property
     def sites(self) -> np.ndarray:
-        """The mean difference of each pair over seeds (pairs,)."""
+        """The difference of each pair of the trend, as mean over seeds (pairs,)."""
         return self.differences.mean(axis=1)
 
     @property
     def mean(self) -> float:
-        """The mean difference over pairs and seeds."""
+        """The mean difference over all pairs and seeds of the trend."""
         return float(self.differences.mean())
 
     @property
@@ -89,7 +89,7 @@ class TrendResult:
 
     @property
     def sites_for(self) -> int:
-        """The number of pairs whose mean difference is as claimed."""
+        """The number of pairs (mostly sites) whose mean difference is as claimed."""
         return int(self.above(self.sites).sum())
 
     @property
@@ -99,7 +99,7 @@ class TrendResult:
         return abs(distance) < quantile(self.differences.shape[1]) * self.error
 
     def at(self, places: Iterable[int]) -> float:
-        """Return the mean difference over the pairs at some positions; NaN if one of them is missing."""
+        """Return the mean difference over the pairs at the positions `places`; NaN if one of them is missing."""
         if not set(places) <= set(self.places):
             return NAN
         return float(np.mean([self.sites[self.places.index(place)] for place in places]))
@@ -113,7 +113,8 @@ def quantile(seeds: int) -> float:
 def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame:
     """Return trends.csv: a row for each claim of a paper, such as A beats B, that the study tests.
 
-    `reference` has the column `chance`, the score of a guess, by condition, role, site and metric (see `score.blind`).
+    `words` has the study's published words, and `values` its scores by seed. `reference` has the column `chance`, the
+    score of a guess, by condition, role, site and metric (see `score.blind`).
     """
     levels: dict[Any, float] = reference["chance"].to_dict()
     printed, chance = _printed(words), Chance(words.plan, values, levels)
@@ -122,7 +123,7 @@ def table(words: Words, values: Values, reference: pd.DataFrame) -> pd.DataFrame
 
 
 class Chance:
-    """A test whether the conditions of a trend have learnt anything, by the scores of a guess.
+    """A test whether the conditions of a trend have learnt anything, by comparing their scores with a guess.
 
     Parameters
     ----------
@@ -154,7 +155,10 @@ class Chance:
         return bool(excess) and all(_at_most_noise(levels) for levels in excess)
 
     def _excess(self, cells: list[Cell], metric: str) -> np.ndarray:
-        """Return by how much the mean over cells is better than chance, for each seed that all cells have (seeds,)."""
+        """Return by how much the mean score over cells is above chance, for each seed that all cells have (seeds,).
+
+        A cell is a condition under an inference at a site. Positive is better, whatever the metric.
+        """
         measure = Measure.of(metric)
         over = []
         for cell in cells:
@@ -185,7 +189,10 @@ def _row(
     printed: Mapping[tuple[str, ...], float],
     chance: Chance,
 ) -> dict[str, Any]:
-    """Return the row of trends.csv for a trend, by its `number` in the study."""
+    """Return the row of trends.csv for a trend, by its `number` in the study.
+
+    `printed` maps the ids of a cell and metric to a published value.
+    """
     measure = Measure.of(trend.of)
     matched = pairs(words, number, trend)
     outcome, lost = _outcome(matched, values, measure, trend)
@@ -226,7 +233,7 @@ def _row(
 
 
 def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float] | None:
-    """Return the values by seed of the cell with the best mean.
+    """Return the values by seed of the cell with the best mean, among the cells of one side of a trend.
 
     `options` holds the values by seed of each cell. Return None if any cell has not been run, and {} if the metric of
     any cell is defined for no seed.
@@ -241,9 +248,10 @@ def _best(options: list[dict[int, float]], measure: Measure) -> dict[int, float]
 
 
 def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend) -> tuple[TrendResult | None, str]:
-    """Return the differences over the seeds that all pairs have, and a text about what is missing.
+    """Return the result of a trend over the seeds that all pairs have, and a text about what is missing.
 
-    Pairs at which the metric is not defined are left out. The differences are None if a pair has not been run.
+    `matched` are its pairs of cells. Pairs at which the metric is not defined are left out. The result is None if a
+    pair has not been run, or no seed or defined metric is left.
     """
     if not matched:
         return None, "the study does not run it at this scale"
@@ -280,9 +288,9 @@ def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
 
 
 def _printed(words: Words) -> dict[tuple[str, ...], float]:
-    """Return the published values by the ids of their cell and metric.
+    """Return the published values by the ids of their cell and metric, without misprints.
 
-    If several tables print one, the first counts.
+    If several tables print a value, the first one counts.
     """
     printed: dict[tuple[str, ...], float] = {}
     for target in words.targets():
@@ -294,9 +302,10 @@ def _printed(words: Words) -> dict[tuple[str, ...], float]:
 def _paper(
     matched: list[Pair], trend: Trend, measure: Measure, printed: Mapping[tuple[str, ...], float]
 ) -> TrendResult | None:
-    """Return the trend in published numbers, over the pairs with published values on both sides; None without any.
+    """Return the result of a trend in published numbers, over the pairs with published values on both sides.
 
-    `printed` maps the ids of a cell and metric to a published value.
+    Return None if there is no such pair. `matched` are the pairs of the trend, and `printed` maps the ids of a cell and
+    metric to a published value.
     """
     rows = {}
     for place, pair in enumerate(matched):
@@ -307,7 +316,7 @@ def _paper(
 
 
 def _names(trend: Trend, measure: Measure) -> str:
-    """Return the claim in words: `FedBN is above FedAvg in accuracy`."""
+    """Return the claim of a trend in words: `FedBN is above FedAvg in accuracy`."""
     relation = "as good as"
     if trend.within is None:
         relation = "above" if measure.higher else "below"
@@ -353,7 +362,7 @@ def _sentence(
 
 
 def _name(side: Side) -> str:
-    """Return a side of a trend in the words of the study."""
+    """Return a side of a trend in the words of the study: `FedAvg + TsmoBN`, or `the best of A and B`."""
     if isinstance(side, dict):
         return ", ".join(f"{key} {_setting(value)}" for key, value in side.items())
     if all(isinstance(part, str) for part in side):

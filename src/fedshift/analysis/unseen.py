@@ -38,7 +38,7 @@ def table(names: Names, predicted: Predictions, samples: Samples) -> pd.DataFram
 
 
 def _values_by_run(predicted: Predictions, samples: Samples) -> Iterator[dict[str, Any]]:
-    """Yield a row for each run, inference, and kind of image (trained on or not)."""
+    """Yield a row of scores at external sites for each run, inference, and kind of image (trained on or not)."""
     plan = predicted.plan
     metric: Metric = registry.build("metric", plan.study.headline)
     trained_on = functools.cache(lambda data, partition: _trained_on(predicted, samples, data, partition))

@@ -96,7 +96,7 @@ def number(x: float, metric: Metric, sign: bool = False) -> str:
 
 
 def spread(value: Value, metric: Metric, sign: bool = False) -> str:
-    """Return mean ± standard deviation over seeds as text; the mean alone if the standard deviation is unknown."""
+    """Return a value as text: mean ± standard deviation over seeds, or the mean alone if the latter is unknown."""
     mean = number(value.mean, metric, sign)
     if math.isnan(value.std) or not value.known:
         return mean
@@ -185,12 +185,12 @@ class Table:
 
 
 def _escape(text: str, special: dict[str, str]) -> str:
-    """Return a text in one line, with special characters replaced by the given sequences."""
+    """Return a text in one line, with each special character replaced by the sequence in `special`."""
     return "".join(special.get(c, c) for c in re.sub(r"[\r\n\t]+", " ", text))
 
 
 def _inert(cell: str) -> str:
-    """Return a cell that no spreadsheet runs as a formula; a number loses its plus sign."""
+    """Return a cell of text changed so that no spreadsheet runs it as a formula; a number loses its plus sign."""
     cell = cell.replace("\N{NO-BREAK SPACE}", " ")
     return cell[1:] if cell[:1] == "+" and cell[1:2].isdigit() else inert(cell)
 
