@@ -71,7 +71,7 @@ def first_batch(predicted: np.ndarray, batch_size: int) -> float:
     batch = np.arange(len(predicted)) // batch_size
     counts = np.zeros((batch[-1] + 2, predicted.max() + 1))
     np.add.at(counts, (batch + 1, predicted), 1)
-    sums = counts.cumsum(0)
+    sums = counts.cumsum(0)  # row k counts the predictions of all batches before batch k, from 0
     windows = sums[WINDOW:] - sums[:-WINDOW]
     ends = np.flatnonzero(windows.max(1) > CERTAIN * windows.sum(1))
     return float(ends[0] + WINDOW) if len(ends) else math.nan

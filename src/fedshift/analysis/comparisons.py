@@ -286,6 +286,7 @@ def best_of(group: Sequence[Entry], means: dict[str, float], higher: bool) -> En
 def holm(p: np.ndarray) -> np.ndarray:
     """Return p values (k,) of k tests, adjusted by Holm's step-down method (Scand J Stat 1979;6:65), in their order."""
     order = np.argsort(p)
+    # The running maximum keeps adjusted values in the order of the p values.
     adjusted = np.minimum(1, np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1)))
     return np.asarray(adjusted[np.argsort(order)])
 
@@ -307,6 +308,7 @@ def sign_flip(differences: np.ndarray) -> SignFlip:
     n = len(differences)
     if not 0 < n <= MOST_FLIPS:
         return SignFlip(float("nan"), float("nan"))
+    # The tolerance keeps the observed pattern among those that are as far from zero, whatever the order of sums.
     observed = abs(float(np.sum(differences))) - 1e-12 * np.abs(differences).sum()
     sums = np.zeros(1)
     for difference in differences:

@@ -192,6 +192,7 @@ class Structure(NamedTuple):
         numbers, images = np.unique(patient, return_inverse=True)
         sums = np.zeros((len(numbers), *counts.shape[1:]))
         np.add.at(sums, images, counts)
+        # Summed from the highest threshold down: the pixels that reach each threshold.
         held, others = np.moveaxis(sums[..., ::-1].cumsum(-1)[..., ::-1], 1, 0)
         there = held[:, 0] > 0
         return cls(held[there], (held + others)[there], numbers[there])

@@ -92,7 +92,11 @@ def _place(key: str, baseline: str) -> tuple[str, str]:
 
 
 def _rows(seen: Sequence[SiteFeatures], known: Clusters, baseline: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of divergence.csv of one run. `seen` are the features of its sites, and `known` their patients."""
+    """Yield the rows of divergence.csv of one run.
+
+    `seen` are the features of its sites, `known` the patients of the images, and `baseline` the id of the inference
+    that rows of internal sites get.
+    """
     home = [part for part in seen if part.inference == HOME]
     for part in seen:
         inside = [internal for internal in home if internal.site != part.site]

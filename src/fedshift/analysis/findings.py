@@ -179,7 +179,7 @@ class Findings:
 
     @property
     def margin(self) -> float:
-        """The largest loss at external sites with which a model still holds up; 0 if the study has no margin."""
+        """The largest loss at external sites with which a model still holds up; 0 if there is no margin."""
         return effects.margin(self.plan, self.headline)
 
     def alike(self, condition: Condition) -> list[Condition]:

@@ -97,6 +97,7 @@ def chosen_without(rule: Threshold, positive: np.ndarray, score: np.ndarray, peo
     positive = np.asarray(positive, dtype=bool)
     _, people = np.unique(people, return_inverse=True)
     group = np.empty(people.max(initial=-1) + 1, dtype=int)
+    # Patients without a positive sample first, then those with one, are dealt to the groups in turn.
     group[np.argsort(np.bincount(people, positive) > 0, kind="stable")] = np.arange(len(group)) % GROUPS
     kept = [group[people] != g for g in range(min(GROUPS, len(group)))]
     return np.array([choose(rule, positive[rows], score[rows]) for rows in kept])

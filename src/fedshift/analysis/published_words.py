@@ -86,7 +86,10 @@ def _is_counted(metric: str) -> bool:
 
 
 class Words:
-    """The words in published tables (methods, variants, sites), and the cells of a plan that they stand for."""
+    """The words in published tables (methods, variants, sites), and the cells of a study that they stand for.
+
+    A cell is a condition under an inference at a site.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -97,12 +100,18 @@ class Words:
         self.metrics = dict.fromkeys([*plan.study.metrics, plan.study.headline])
 
     def targets(self) -> Iterator[Target]:
-        """Yield the target of every published value that the study does not leave out on purpose."""
+        """Yield every published value with our metric and our cell for it (a condition under an inference at a site).
+
+        Values that the study leaves out on purpose are skipped.
+        """
         for path in self.plan.published:
             yield from self.of(path)
 
     def of(self, path: Path) -> list[Target]:
-        """Return the targets of one published table: our metric and cell for each printed value."""
+        """Return the values of one published table, each with our metric and our cell for it.
+
+        A cell is a condition under an inference at a site. Values that the study leaves out on purpose are skipped.
+        """
         return [target for row in rows(path) if (target := self.target(row))]
 
     def target(self, row: Row) -> Target | None:
@@ -213,7 +222,7 @@ class Words:
 
 @functools.cache
 def _plugins() -> dict[str, tuple[str, str]]:
-    """Return kind and name of each plug-in that may be a word, by the lower-case names of its file and its class."""
+    """Return kind and name of the plug-ins that tables may name, by the lower-case names of file and class."""
     plugins: dict[str, tuple[str, str]] = {}
     for kind in _KINDS:
         for name, cls in registry.discover(kind).items():
@@ -471,9 +480,9 @@ def _options(words: Words, side: Side, where: str) -> list[dict[str, Any]]:
 
 
 def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> list[Cell]:
-    """Return the cells that a selector matches at the sites of a trend.
+    """Return the cells (conditions under an inference at a site) that a selector matches at the sites of a trend.
 
-    Raises UserError, at `where`, if there are none, except at mini scale.
+    A selector holds wanted values of settings. Raises UserError, at `where`, if there are none, except at mini scale.
     """
     recorded = trend.of in RECORDED
     if trend.at == (UNION,):
@@ -530,10 +539,10 @@ def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, 
 
 
 def _like(first: dict[str, Cell], second: dict[str, Cell], where: str) -> dict[str, Cell]:
-    """Return the counterparts in `second` of the cells in `first`, by the keys of `first`.
+    """Return, by the keys of `first`, the cells of `second` that stand opposite to the cells of `first` in a trend.
 
-    Both map settings to cells. A counterpart has equal settings or, if none has, is the only cell of `second`. Raises
-    UserError, at `where`, if there are several candidates.
+    Both map settings to cells. An opposite cell has equal settings or, if none has, is the only cell of `second`.
+    Raises UserError, at `where`, if there are several candidates.
     """
     if first.keys() & second.keys():
         return {key: second[key] for key in first if key in second}

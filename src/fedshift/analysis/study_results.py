@@ -47,7 +47,7 @@ def draw(results: StudyResults, name: str) -> Path:
 
 
 def parsed(name: str, content: bytes, path: Path) -> pd.DataFrame:
-    """Return the table `name` (a key of RESULT_TABLES) from the bytes of a CSV file. `path` is named in errors.
+    """Return the table `name`, such as `effects`, from the bytes of its CSV file, whose `path` is named in errors.
 
     Raises UserError if it is not a table, lacks a column, or has a row twice.
     """
@@ -106,7 +106,7 @@ class StudyResults:
         return Predictions(self.plan, self.paths)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a table of results by its name in RESULT_TABLES.
+        """Return a table of results by its name without the ending, such as `effects` (see RESULT_TABLES).
 
         Raises UserError if the file does not exist or is not such a table.
         """

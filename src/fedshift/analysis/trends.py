@@ -278,7 +278,7 @@ def _outcome(matched: list[Pair], values: Values, measure: Measure, trend: Trend
 
 
 def _bounds(trend: Trend, measure: Measure) -> tuple[float, float | None]:
-    """Return `by` and `within` of a trend in the unit of the metric.
+    """Return the limits `by` and `within` of a trend's difference in the unit of the metric.
 
     Studies give them in percent for a metric in percent.
     """
@@ -331,9 +331,10 @@ def _sentence(
     paper: TrendResult | None,
     wanted: int | None,
 ) -> str:
-    """Return a sentence with the claim, our numbers and the paper's.
+    """Return a sentence with the claim of a trend, our numbers and the paper's.
 
-    `paper` is the trend in published numbers, if any, and `wanted` the number of sites at which it is claimed to hold.
+    `outcome` and `paper` are the trend in our numbers and in published ones, if any, `matched` its pairs, and `wanted`
+    the number of sites at which it is claimed to hold.
     """
     several = len({pair.site for pair in matched}) < len(matched)
     places = "pairs of a condition and a site" if several else "sites"

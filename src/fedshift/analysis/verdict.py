@@ -95,7 +95,8 @@ class Verdict:
     def opposite(self, margin: float) -> tuple[str, str] | None:
         """Return the site with the largest sure loss and the site with the largest sure gain; None unless both exist.
 
-        A sure loss whose whole interval is below the margin does not count.
+        Sure means that the whole interval lies on one side of zero. A loss whose whole interval is below the margin
+        does not count.
         """
         loses = {site: value.mean for site, value in self.sites.items() if value.low > 0 and not value.high < margin}
         gains = {site: value.mean for site, value in self.sites.items() if value.high < 0}
@@ -142,9 +143,9 @@ def verdict(findings: Findings, condition: Condition) -> Verdict:
 
 
 def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | None:
-    """Return the reason why the study cannot say how the model of a condition works at external sites.
+    """Return the reason why the study cannot say how the model of a condition works at external sites; None if it can.
 
-    None if it can.
+    `key` is the id of the inference.
     """
     if not condition.run.algorithm.collaboration.has_global_model:
         return Reason.ALONE
@@ -157,10 +158,9 @@ def _unasked(findings: Findings, condition: Condition, key: str) -> Reason | Non
 
 
 def incomparable(findings: Findings, condition: Condition) -> list[str]:
-    """Return the sites of a role if the headline metric counts at none of them.
+    """Return the sites of a role if the headline metric counts at none of them, external sites first; else [].
 
-    [] if it counts somewhere in both roles. It does not count where it is not defined, or where all test samples have
-    one class. External sites are looked at first.
+    It does not count where it is not defined, or where all test samples have one class.
     """
     alike = findings.alike(condition)
     for role in ("external", "internal"):
@@ -186,11 +186,11 @@ def _at_home(above: Value) -> Reason | None:
 
 
 def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> tuple[str, ...]:
-    """Return the sites at which a model is surely worse than guessing.
+    """Return the sites at which a model is surely worse than guessing, under the inference `key`.
 
     The AUC and the balanced accuracy, if the study has them, are compared with their chance level, and with two classes
     the calibration slope with 0. Accuracy is not used, since it may be below chance if one class is rare and predicted
-    too often. Holm's adjustment is over all sites and measures.
+    too often. Surely means by one-sided p values, after Holm's adjustment over all sites and measures.
     """
     # with more classes, a slope is about the most probable one, and tells nothing of how labels are coded
     has_slope = len(findings.plan.study.dataset.classes) == 2
@@ -207,16 +207,16 @@ def worse_than_guessing(findings: Findings, condition: Condition, key: str) -> t
 
 
 def _outside(loss: Value, margin: float) -> Reason | None:
-    """Return the reason why a loss is neither sure nor shown to be below the margin; None if it is one of them."""
+    """Return the reason why a loss is neither sure nor shown to be below the margin; None if it is one of the two."""
     if math.isnan(loss.low):
         return Reason.WITHOUT_INTERVAL
     return None if loss.high < margin or loss.low > 0 else Reason.TOO_WIDE
 
 
 def _recovery(findings: Findings, condition: Condition, across: bool) -> Recovery | None:
-    """Return the effect of the compared inference on the loss at external sites.
+    """Return the effect of the compared inference on the loss at external sites; None without an inference or a score.
 
-    None without such an inference or score.
+    With `across`, it is the mean over the partitions of the condition's family.
     """
     key = condition.compared_inference
     if findings.baseline not in condition.inferences or key is None:
@@ -228,7 +228,7 @@ def _recovery(findings: Findings, condition: Condition, across: bool) -> Recover
 def needs(value: Value) -> tuple[str, ...]:
     """Return what would narrow the interval of a value most: more patients, more trainings, or both.
 
-    It is the source that varies more. With fewer than FEW trainings, more trainings are always asked for.
+    It is the source that varies more. With fewer than 3 trainings, more trainings are always asked for.
     """
     trainings = value.std / math.sqrt(value.seeds) if value.seeds > 1 else math.nan
     # The width of a normal 95% interval in standard errors, 2 * 1.96.
@@ -293,12 +293,15 @@ class Standing:
     others: tuple[Contrast, ...]
 
     def of(self, *outcomes: Outcome) -> list[Contrast]:
-        """Return the differences to other entries with one of some outcomes."""
+        """Return the differences of the best entry to others about which one of `outcomes` is concluded."""
         return [one for one in self.others if one.outcome in outcomes]
 
 
 def standings(findings: Findings) -> list[Standing]:
-    """Return the comparison with the best entry, for each group of entries that are tested at the same sites."""
+    """Return, for each group of entries that are tested at the same sites, their comparison with the best of them.
+
+    An entry is a condition under an inference.
+    """
     role = comparisons.role(findings.conditions)
     made = []
     for members in comparisons.groups(comparisons.entries(findings.names), role):
@@ -327,7 +330,10 @@ def declared(findings: Findings) -> list[Contrast]:
 
 
 def contrast(findings: Findings, first: Entry, second: Entry, role: str) -> Contrast | None:
-    """Return the difference of two entries and the conclusion about it; None if comparisons.csv does not have it."""
+    """Return the difference of two entries at the sites of a role, with the conclusion about it.
+
+    An entry is a condition under an inference. Return None if comparisons.csv does not have the pair.
+    """
     value = findings.better(findings.difference(first.arm, second.arm, role))
     if not value.known:
         return None
@@ -392,7 +398,7 @@ def ranks(findings: Findings) -> list[list[Rank]]:
 
 
 def _ranked(findings: Findings, members: list[Entry], role: str) -> list[Rank]:
-    """Return the ranks of the entries of one group, from the best mean to the worst."""
+    """Return the ranks of `members`, conditions that are tested at the same sites, from the best mean to the worst."""
     better = dict.fromkeys(members, 0)
     worse = dict.fromkeys(members, 0)
     for pair in itertools.combinations(members, 2):
