@@ -1,6 +1,4 @@
-"""The statistics of a study: scores of predictions, means over seeds, differences, intervals over patients.
-
-And traffic.
+"""The statistics of a study: scores of predictions, means over seeds, differences and their intervals, traffic.
 
 All numbers are keyed by the ids of conditions (algorithm x batch-norm policy x settings) and of inferences (ways to
 predict a site). Titles and sentences for people, and pages, belong to the layers above.

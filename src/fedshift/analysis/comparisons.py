@@ -25,7 +25,7 @@ from .estimates import Estimate
 from .numbers import Names, Numbers, row
 
 Arm = tuple[str, str]
-"""One side of a difference: the id of a condition, or of its family for a mean over partitions, and of an inference."""
+"""One side of a difference: the id of a condition and of an inference, or of a family for a mean over partitions."""
 
 
 KEYS = ["condition_id", "inference_id", "than_condition_id", "than_inference_id", "role", "site", "metric"]
@@ -226,7 +226,7 @@ class _Maker:
     def _level(self, entry: Entry) -> Estimate:
         """Return the mean score of an entry (condition under an inference) over sites.
 
-        An empty estimate without a score.
+        The estimate is empty if there is no score.
         """
         return self.study.level(entry.id, self.role, entry.inference, self.metric.name) or estimates.NOTHING
 
@@ -245,7 +245,7 @@ class _Maker:
     def _at(self, first: Arm, second: Arm, site: str) -> Estimate:
         """Return the difference of two arms (ids of condition and inference) at one site.
 
-        An empty estimate without a score.
+        The estimate is empty if one of the two has no score there.
         """
         left, right = (self.study.level(id_, self.role, key, self.metric.name, site) for id_, key in (first, second))
         return estimates.NOTHING if left is None or right is None else estimates.minus(left, right)

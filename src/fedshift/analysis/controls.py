@@ -110,10 +110,11 @@ def _tested(parts: Sequence[Part]) -> list[str]:
 
 
 def _of_control(predicted: Predictions, run: Run, partition: str) -> dict[Site, Part]:
-    """Return the predictions of the control (a classifier without a network) by role and site.
+    """Return the predictions of the control of a partition by role and site; {} if the control has not been run.
 
-    {} if it has not been run. `partition` is the id of its partition, and `run` a run on the same data. Samples are
-    sorted by name. Raises UserError for a table that lacks a column or holds text in a column of numbers.
+    The control is a classifier without a network. `partition` is the id of the partition, and `run` a run on the same
+    data. Samples are sorted by name. Raises UserError for a table that lacks a column or holds text in a column of
+    numbers.
     """
     path = predicted.paths.control(partition)
     if not path.exists():

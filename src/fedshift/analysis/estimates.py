@@ -263,7 +263,7 @@ class Estimate:
     def p(self) -> float:
         """The two-sided p value of the t test that the value is zero, over patients and trainings.
 
-        NaN with too few patients.
+        It is NaN with too few patients.
         """
         return 2 * min(self.p_above(0.0), 1 - self.p_above(0.0)) if self.known else math.nan
 

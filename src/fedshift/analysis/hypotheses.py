@@ -76,9 +76,9 @@ def require(plan: Plan) -> None:
 def sides(plan: Plan, number: int) -> tuple[Side, Side] | None:
     """Return both sides of a hypothesis, by its number in the study from 0.
 
-    None at mini scale if a side matches nothing. Conditions that differ in their partition alone, as in
-    leave-one-site-out, form one side. Raises UserError if a side matches no condition, or several, or names a site at
-    which it is not tested.
+    Conditions that differ in their partition alone, as in leave-one-site-out, form one side. Return None at mini scale
+    if a side matches nothing. Raises UserError if a side matches no condition, or several, or names a site at which it
+    is not tested.
     """
     hypothesis = plan.study.hypotheses[number]
     where = f"{plan.path}.hypotheses.{number}"

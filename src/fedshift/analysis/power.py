@@ -254,7 +254,7 @@ class Design:
     def smallest(self, site: str = "") -> float:
         """Return the smallest loss, outside or at one external `site`, that is shown with a power of 80%.
 
-        NaN if none is.
+        Return NaN if no loss is.
         """
         return _least(lambda lost: self.shown(lost, site=site), HOME - self.invented.guess)
 
@@ -262,7 +262,7 @@ class Design:
     def factor(self) -> float:
         """The factor on the number of patients that gives the study a power of 80%.
 
-        NaN if more patients do not suffice.
+        It is NaN if more patients do not suffice.
         """
         return math.exp(_least(lambda power: self.within(math.exp(power)), math.log(MOST)))
 

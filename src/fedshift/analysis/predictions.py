@@ -295,7 +295,7 @@ class Predictions:
     def _not_whole(self, run: Run, table: pd.DataFrame, split: str) -> str:
         """Return what is wrong with sorted predictions: missing, wrong or duplicate samples.
 
-        "" if they are complete.
+        Return "" if they are complete.
         """
         if table["sample"].duplicated().any():
             return f"sample {table.loc[table['sample'].duplicated(), 'sample'].iloc[0]!r} is predicted twice"

@@ -157,7 +157,7 @@ class Values:
     def _recorded(self, run: str, quantity: str) -> dict[str, float]:
         """Return a quantity that a run recorded during training, such as its traffic, by site.
 
-        {} if it has no record.
+        Return {} if it has no record.
         """
         table = self._rounds.get(run)
         if table is None:
@@ -186,7 +186,7 @@ class Values:
     def _ledger(self) -> dict[tuple[str, bool, str], float]:
         """The values of ledger.csv by run, whether running statistics count, and quantity.
 
-        {} if there is no such file.
+        It is {} if there is no such file.
         """
         path = self.results.files.ledger
         if not path.exists():

@@ -156,7 +156,7 @@ class Words:
     def _key(self, word: str) -> str | None:
         """Return the key of `published.words` that fits a word: the word itself, else the first pattern.
 
-        None without any.
+        Return None if none fits.
         """
         if word in self.selectors:
             return word
@@ -232,7 +232,7 @@ def _plugins() -> dict[str, tuple[str, str]]:
 
 
 KINDS = {"R": "printed numbers", "F": "figure only", "S": "setting or illustration"}
-"""Kinds of tables and figures in papers, by the letter in the list of them."""
+"""Kinds of tables and figures in papers, by their letter in the CSV file that lists them."""
 
 _COLUMNS = ("method", "site", "metric", "value")
 
