@@ -85,7 +85,7 @@ class Entry:
 
     @property
     def control(self) -> bool:
-        """True for training on pooled data or without collaboration, which are bounds and not federated methods."""
+        """True for training on pooled data and for clients that train alone: bounds, not federated methods."""
         return type(self.condition.run.algorithm.collaboration) is not Collaboration
 
 

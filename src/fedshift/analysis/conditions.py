@@ -360,7 +360,7 @@ class Finder:
 def _sites(condition: Condition, predicted: bool, union: bool) -> list[tuple[str, str]]:
     """Return role and name of the sites at which a condition has values.
 
-    These are the tested sites or, if not `predicted`, the internal sites. With `union`, the site is UNION for each
+    These are the tested sites or, if not `predicted`, the internal sites. With `union`, the site is `union` for each
     role.
     """
     if union:

@@ -218,9 +218,9 @@ class Structure(NamedTuple):
 
 
 def mean_of_images(images: Units, *_: str) -> Units:
-    """Return one unit for each patient: the mean probabilities of the images, and their class (-1 for several).
+    """Return, for each patient, the mean probabilities of the images and their class (-1 if they have several).
 
-    `images` has the class, the probabilities and the patient of each image.
+    A patient then gets one prediction set. `images` has the class, the probabilities and the patient of each image.
     """
     patient, first, number = np.unique(images.patient, return_index=True, return_inverse=True)
     label = images.label[first]
@@ -230,7 +230,11 @@ def mean_of_images(images: Units, *_: str) -> Units:
 
 
 def one_image(images: Units, *key: str) -> Units:
-    """Return one unit for each patient: a random image, from the random stream that `key` names (role and site)."""
+    """Return one random image of each patient, which gets a prediction set.
+
+    `images` has the class, the probabilities and the patient of each image. `key`, the role and the name of the site,
+    selects the random stream.
+    """
     order = stream("conformal", *key).permutation(len(images.label))
     rows = order[np.unique(images.patient[order], return_index=True)[1]]
     return Units(*(values[rows] for values in images))

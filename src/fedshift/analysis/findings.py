@@ -258,7 +258,7 @@ class Findings:
         return list(dict.fromkeys(sites))
 
     def scored(self, condition: Condition, key: str) -> bool:
-        """Return whether any run of a condition has been scored under the inference `key`, defined or not."""
+        """Return whether any run of a condition has a score under the inference `key`, even an undefined one (NaN)."""
         return any(self.value(condition, role, site, key).seeds for role, site in condition.sites())
 
     def worst(self, condition: Condition, key: str) -> str | None:
