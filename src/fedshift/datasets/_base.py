@@ -1,4 +1,4 @@
-"""The base class of datasets, from the official files to images that are read one by one, and the tables of these."""
+"""The base class of datasets, which say where raw files come from and how images are read, and shared readers."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 Scale = Literal["paper", "mini"]
 SiteKind = Literal["hospital", "collection", "department", "scanner", "domain", "client", "site"]
-"""What a site can be, as pages name it.
+"""The kinds of sites, as pages name them.
 
 A hospital, a collection of images of several hospitals, a department or a scanner of one hospital, a domain of images
-that are not medical, a client whose images were dealt to it, or a site of which nothing more is said.
+that are not medical, a client that got a part of a common data set, or a site of unknown kind.
 """
 MOST_CLASSES = 10_000
-"""Most classes of a dataset."""
+"""Largest number of classes that a dataset may have."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """Facts about a dataset that its readers need: source, version, licence, citation, and what to beware of."""
+    """Facts about a dataset that pages show. `source` is an address, `caveat` a warning that readers need."""
 
     title: str
     version: str
@@ -49,11 +49,17 @@ class Card:
 
 
 SAMPLE_COLUMNS = ("sample", "site", "label", "patient", "base", AS_WRITTEN)
-"""Columns of a table of samples that the package itself reads. All others are further columns."""
+"""Columns with a fixed meaning in a table of samples, which has one row for each image.
+
+All others are further columns: facts such as the scanner, by which a study may split its results.
+"""
 
 
 def names_of(classes: Sequence[str], what: str = "labels", of: str = "") -> Any:
-    """Return the field `classes` of a dataset whose classes are known: a study may name as many otherwise."""
+    """Return the pydantic field `classes` of a dataset with a fixed number of classes, which a study may rename.
+
+    `classes` are the default names. The field's description is "names of the `what` 0 to 9`of`".
+    """
     last = len(classes) - 1
     words = f"names of the {what} 0 {'and' if last == 1 else 'to'} {last}{of}"
     return Field(tuple(classes), min_length=len(classes), max_length=len(classes), description=words)
@@ -61,19 +67,24 @@ def names_of(classes: Sequence[str], what: str = "labels", of: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Opened:
-    """Raw files that are ready to be read.
+    """Raw files that are ready to be read: a table of samples, and functions that read the image of a row on demand.
 
-    `samples` has one row for each image: sample (str, unique), site (str), label (int), patient (str, or None if it is
-    unknown). If sites show different versions of the same images, a column base names the image that the versions
-    share. `image(i)` returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors,
-    (features,), float32. Several threads may call it. It raises UserError, with the name of the file, for a file that
-    cannot be read. With `skip_unreadable`, such images are left out, and counted. `reduction(i)`, where there is one,
-    returns how many times smaller the image of row i is than its file shows it, along a side. `further` names columns
-    of `samples` that are kept beside these, as text: facts about an image, such as the scanner, by which a study may
-    look at its results. `remarks` are sentences about the files that the page shows. `mask(i)`, in a dataset with
-    masks, returns the class of each pixel of the image of row i: (height, width), uint8, of the size of the image.
-    `spacing(i)`, where there is one, returns the millimetres between rows and between columns of `image(i)`, as it is
-    after any scaling, or None where they are unknown.
+    Attributes
+    ----------
+    samples : one row for each image, with the columns sample (str, unique), site (str), label (int) and patient (str,
+        or None if it is unknown). If sites show different versions of the same images, a column base names the image
+        that the versions share.
+    image : returns the image of row i: (height, width, channels), uint8, or, in a dataset of vectors, (features,),
+        float32. Several threads may call it. It raises UserError, with the name of the file, for a file that cannot be
+        read.
+    skip_unreadable : whether images that cannot be read are left out and counted, instead of stopping with an error
+    reduction : returns by which factor the image of row i was scaled down: the side in its file over the side returned
+    further : columns of `samples` that are kept as text: facts about an image, such as the scanner, by which a study
+        may split its results
+    remarks : sentences about the files, for the page
+    mask : in a dataset with masks, returns the class of each pixel of the image of row i: (height, width), uint8
+    spacing : returns the millimetres between rows and between columns of the image of row i, after any scaling, or
+        None where they are unknown
     """
 
     samples: pd.DataFrame
@@ -88,10 +99,14 @@ class Opened:
 
 @dataclass(frozen=True)
 class Examined:
-    """Raw files as `fedshift check` sees them, which opens no image.
+    """The samples and the faults of raw files, found without opening any image: what `fedshift check` shows.
 
-    `samples` are those of `Opened`; one with a fault may lack its site or its label. `faults` are the errors that
-    `open` or reading would raise. `facts` says what is in the files, and `warnings` what a reader should know.
+    Attributes
+    ----------
+    samples : the table of samples, as in `Opened`; a row with a fault may lack its site or its label
+    faults : the errors that opening the dataset or reading its images would raise
+    facts : sentences that say what is in the files
+    warnings : sentences about risks in the files that are no errors
     """
 
     samples: pd.DataFrame
@@ -109,17 +124,17 @@ class Dataset(Plugin):
 
     kind: ClassVar[str] = "dataset"
     miniature_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that influence only the miniature."""
+    """Names of the settings that influence only the miniature, the small synthetic set of scale `mini`."""
     reading_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that do not influence the raw files, so that a change of them downloads nothing."""
+    """Names of the settings that say only how raw files are read: changing them downloads nothing again."""
     shape: ClassVar[tuple[int, ...] | None] = None
-    """Shape of the prepared images, (channels, height, width) or (features,); None if reading decides it."""
+    """Shape of the prepared images, (channels, height, width) or (features,); None if only reading them shows it."""
     site_kind: ClassVar[SiteKind] = "hospital"
-    """What a site of the dataset is, for the words of pages. A study may say otherwise of single sites."""
+    """What pages call a site of this dataset. A study may state another kind for single sites."""
     sample_noun: ClassVar[str] = "image"
-    """What one sample of the dataset is, in the singular, for the words of pages."""
+    """What pages call one sample of this dataset, in the singular."""
     padded: ClassVar[bool] = False
-    """True if black is added to images that are not square, instead of cutting out their centre."""
+    """True if images that are not square are padded with black, False if their central square is cut out."""
     classes: tuple[str, ...] = Field(("negative", "positive"), description="names of the labels 0, 1, ...")
 
     @model_validator(mode="after")
@@ -131,36 +146,37 @@ class Dataset(Plugin):
         return self
 
     def card(self) -> Card:
-        """Return source, licence and citation, for the page."""
+        """Return title, source, licence and citation of the dataset, for the page."""
         raise TypeError(f"{type(self).__name__} has no card")
 
     def sources(self) -> Sequence[Source]:
-        """Return the official files."""
+        """Return the official files to download; empty if the dataset is drawn, or read from the user's own files."""
         return ()
 
     def inputs(self) -> Sequence[Path]:
-        """Return the user's own files that the study names. A file that is not there is an error of the study."""
+        """Return the paths of the user's own files that the study names. A missing file is an error of the study."""
         return ()
 
     def located(self, folder: Path) -> Dataset:
-        """Return the dataset of a study whose file is in `folder`, from which its relative paths count.
+        """Return the dataset with its relative paths resolved against `folder`, which holds the study's YAML file.
 
         A plug-in whose settings name the user's own files overrides this.
         """
         return self
 
     def own_files(self) -> dict[str, Path]:
-        """Return all of the user's own files that the dataset is read from, by names that do not say where they lie.
+        """Return all of the user's own files that the dataset reads, by names that do not depend on their folders.
 
         A plug-in whose files list others, such as a table of images, overrides this.
         """
         return {file.name: file for file in self.inputs()}
 
     def fingerprint(self, memory: Path | None = None) -> str:
-        """Return a digest of the content of `own_files`, empty if there are none: the dataset is prepared for it.
+        """Return a digest of the content of `own_files`; the dataset is prepared again when it changes.
 
-        Neither times nor places of files count. Every dry run computes it: `memory` is a file that remembers the
-        digests of files which do not change (see `io.checksums`).
+        It is '' if there are no such files or one cannot be read. Times and folders of files do not count. Every dry
+        run of the workflow computes it: `memory` is a cache file with the digests of unchanged files (see
+        `io.checksums`).
         """
         # where it fails, opening the dataset raises an error that explains
         with contextlib.suppress(OSError, ValueError):
@@ -169,24 +185,25 @@ class Dataset(Plugin):
         return ""
 
     def origins(self) -> Sequence[Origin]:
-        """Return the places that hold all raw files, in the order in which they are tried: first the official one."""
+        """Return the servers and copies that hold all raw files, in the order of their use: the official one first."""
         sources = tuple(self.sources())
         return [Origin("the official source", sources)] if sources else []
 
     def download(self, raw: Path, mirror: Path | None) -> Receipt | None:
-        """Put the raw files into `raw` and verify each; return a record of that, None if there is nothing to get.
+        """Put the raw files into the folder `raw`, and return a record of their origin and of what was verified.
 
-        The mirror directory comes first, then one origin after the other.
+        Files come from the folder `mirror` if it has them, else from the first of `origins` that gives them. Return
+        None if the dataset has no files to get.
         """
         origins = self.origins()
         return obtain(origins, raw, mirror) if origins else None
 
     def miniature(self, raw: Path) -> None:
-        """Write a small synthetic set into `raw`, in the raw layout of the real one. Every call writes the same."""
+        """Write a small synthetic set into `raw`, with the real one's file names. Every call writes the same."""
         raise TypeError(f"{type(self).__name__} has no miniature")
 
     def miniature_card(self) -> Card:
-        """Return the card of the miniature, so that nobody takes it for the real set."""
+        """Return the card of the miniature: its title says that it is synthetic, so that nobody takes it for real."""
         real = self.card()
         return Card(
             title=f"Synthetic miniature in the layout of {real.title}",
@@ -203,28 +220,34 @@ class Dataset(Plugin):
 
     @property
     def has_one_image_a_patient(self) -> bool:
-        """Return whether each image is known to be of another patient, as many sets of X-rays are."""
+        """Return whether each image is known to show a different patient, as in many sets of X-rays."""
         return False
 
     @property
     def has_miniature(self) -> bool:
-        """Return whether a miniature exists; a dataset without one is used in full at every scale."""
+        """Return whether the dataset has a miniature; a dataset without one is used in full at scale `mini` too."""
         return type(self).miniature is not Dataset.miniature
 
     def examine(self, raw: Path) -> Examined:
-        """Return samples and faults of the raw files, without reading images.
+        """Return the samples and the faults of the raw files in `raw`, without reading images.
 
-        Raises UserError where no sample can be read.
+        Raises UserError if the list of samples itself cannot be read.
         """
         return Examined(self.open(raw).samples)
 
     def open(self, raw: Path) -> Opened:
-        """Read the index of the raw files. Raises UserError if they differ from their documentation."""
+        """Return the table of samples of the raw files in `raw`, with functions that read their images.
+
+        Raises UserError if a file is missing, or differs from its documentation.
+        """
         raise TypeError(f"{type(self).__name__} opens nothing")
 
 
 def read_npz(path: Path, keys: Sequence[str], remedy: str) -> list[np.ndarray]:
-    """Return arrays of an npz file, without pickles. Raises UserError for a file that is damaged or lacks one."""
+    """Return the arrays `keys` of an npz file. Pickled objects in it are refused.
+
+    Raises UserError for a file that is damaged, with `remedy`, or that lacks one of the arrays.
+    """
     with readable(path, "npz", remedy), np.load(path, allow_pickle=False) as content:
         lacking = [key for key in keys if key not in content]
         if lacking:
@@ -233,7 +256,10 @@ def read_npz(path: Path, keys: Sequence[str], remedy: str) -> list[np.ndarray]:
 
 
 def require_labels(where: object, labels: np.ndarray, classes: int, remedy: str, lowest: int = 0) -> None:
-    """Raise UserError for labels (n,) of images other than `lowest`, `lowest` + 1, ..., one for each class."""
+    """Raise UserError if a label (n,) is not among the whole numbers from `lowest` to `lowest` + `classes` - 1.
+
+    `classes` is the number of classes. `where` and `remedy` go into the error, which names the first such image.
+    """
     wrong = ~np.isin(labels, np.arange(lowest, lowest + classes))
     if wrong.any():
         first = int(wrong.argmax())
@@ -244,7 +270,10 @@ def require_labels(where: object, labels: np.ndarray, classes: int, remedy: str,
 def listed(
     names: Sequence[str], sites: object, labels: np.ndarray | None, patients: Iterable[object] | None = None
 ) -> pd.DataFrame:
-    """Return the table of `Opened`: name, site, label (0 without labels) and, where known, patient of each image."""
+    """Return a table of samples, as in `Opened`, from the name, site, label and patient of each image.
+
+    `sites` may be one name for all. None stands for labels that are all 0, and for patients that are unknown.
+    """
     import pandas as pd
 
     label = np.zeros(len(names), dtype=np.int64) if labels is None else labels.astype(np.int64)
@@ -252,7 +281,7 @@ def listed(
 
 
 def joined(parts: Sequence[Opened]) -> Opened:
-    """Return opened images of several parts as those of one set, in order."""
+    """Concatenate opened parts of a dataset, in order. Only samples and images are kept: no masks, and no remarks."""
     import pandas as pd
 
     sizes = [len(part.samples) for part in parts]

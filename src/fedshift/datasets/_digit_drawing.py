@@ -1,6 +1,7 @@
-"""Digits that this project draws: like those of a digital display, for miniatures, and in the place of two sets.
+"""Synthetic digits: seven-segment digits for miniatures, and substitutes for SynthDigits and MNIST-M.
 
-These are SynthDigits, which is hard to obtain, and MNIST-M's composition. Every image depends only on its number.
+The files of SynthDigits and MNIST-M are hard to obtain. The substitutes draw each image from a random stream of its
+own, so that it does not depend on the images before it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FACES = (
     *(f"STIXGeneral{name}" for name in ("", "Bol", "Italic", "BolIta")),
     *("cmr10", "cmb10", "cmss10", "cmtt10"),
 )
-"""Names of fonts that matplotlib brings."""
+"""Names of the fonts of printed digits; matplotlib installs them."""
 GREY = np.array([0.299, 0.587, 0.114])  # of a colour
 SIDE = 32
 FINE = 4  # the drawing is so many times larger than the image
@@ -40,7 +41,10 @@ DIGITS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc", "a
 
 
 def digit(rng: np.random.Generator, label: int, size: int) -> np.ndarray:
-    """Draw a seven-segment digit of random place, size, slant and pen: (size, size) float64, ink from 0 to 1."""
+    """Draw the digit `label` as on a seven-segment display: (size, size) float64, from 0 (paper) to 1 (ink).
+
+    Position, height, slant and line width are random.
+    """
     unit = size * rng.uniform(0.24, 0.32)
     slant = rng.uniform(-0.25, 0.25)
     pen = size * rng.uniform(0.03, 0.06)
@@ -58,10 +62,10 @@ def digit(rng: np.random.Generator, label: int, size: int) -> np.ndarray:
 
 
 def synth_digit(label: int, *key: object) -> np.ndarray:
-    """Draw a printed digit, with parts of others at its sides, in the style of SynthDigits: (32, 32, 3) uint8.
+    """Draw the printed digit `label`, with parts of other digits beside it, like SynthDigits: (32, 32, 3) uint8.
 
-    `key` decides font, size, place, rotation, pen, two colours, blur and noise. The real set, of Ganin and Lempitsky
-    2015, has other fonts; the ranges here are chosen by eye.
+    `key` names the random stream of font, size, position, rotation, stroke width, two colours, blur and noise. The
+    real set, of Ganin and Lempitsky 2015, has other fonts; the ranges here are chosen by eye.
     """
     rng = stream("synth digits", *key)
     mask = _line(rng, label).resize((SIDE, SIDE), Image.Resampling.BOX)
@@ -81,7 +85,7 @@ def synth_digit(label: int, *key: object) -> np.ndarray:
 
 
 def _line(rng: np.random.Generator, label: int) -> Image.Image:
-    """Draw a line of one to three digits with this one in the middle, white on black, FINE times too large."""
+    """Draw `label` with up to one more digit on either side, white on black, SIDE * FINE pixels along a side."""
     side = SIDE * FINE
     font = _font(FACES[rng.integers(len(FACES))], int(side * rng.uniform(0.62, 0.95)))
     canvas = Image.new("L", (side, side))
@@ -116,8 +120,8 @@ def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
     """Compose images like MNIST-M's, (n, 28, 28, 3) uint8, from masks of digits (n, 28, 28) bool.
 
     A pixel is |background - 255| in the digit and the background elsewhere. The background is a random crop of a random
-    picture; Ganin and Lempitsky 2015 use photographs. The pixels of the published images show that their masks are
-    MNIST above 0, grey pixels included.
+    picture; Ganin and Lempitsky 2015 use photographs. Their published images show that a digit's mask is every pixel of
+    MNIST above 0, grey ones included. `key` and the image's number name its random stream.
     """
     n = len(digits)
     side = digits.shape[1]
@@ -132,7 +136,7 @@ def on_background(digits: np.ndarray, *key: object) -> np.ndarray:
 
 @functools.cache
 def _place(n: int) -> np.ndarray:
-    """Draw background `n`, (PLACE, PLACE, 3) uint8, instead of a photograph.
+    """Draw background number `n`, a substitute for a photograph: (PLACE, PLACE, 3) uint8.
 
     It has regions, each of one colour, with textures whose amplitudes fall with frequency.
     """
@@ -151,7 +155,7 @@ def _place(n: int) -> np.ndarray:
 
 
 def _cloud(rng: np.random.Generator, fade: float) -> np.ndarray:
-    """Draw (PLACE, PLACE) noise of mean 0 and deviation 1, whose amplitudes fall as frequency^-fade."""
+    """Draw noise (PLACE, PLACE) of mean 0 and standard deviation 1, whose amplitudes fall as frequency^-fade."""
     fy = np.fft.fftfreq(PLACE)[:, None]
     fx = np.fft.rfftfreq(PLACE)[None]
     frequency = np.hypot(fx, fy)

@@ -67,12 +67,16 @@ def mnist_sources() -> Sequence[Source]:
 
 
 def mnist_names(part: str) -> tuple[str, str]:
-    """Return the names of MNIST's files of a part: images, labels."""
+    """Return the names of MNIST's file of images and file of labels. `part` is "train", or "t10k" for the test part."""
     return f"{part}-images-idx3-ubyte.gz", f"{part}-labels-idx1-ubyte.gz"
 
 
 def read_mnist(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read images (n, 28, 28) and labels (n,), uint8, of a part of MNIST. Raises UserError, with the file's path."""
+    """Read images (n, 28, 28) and labels (n,), uint8, of MNIST from the folder `raw`.
+
+    `part` is "train", or "t10k" for the test part. Raises UserError, with the path, for a file that is damaged, or has
+    another shape or labels other than 0 to 9.
+    """
     images, labels = (raw / name for name in mnist_names(part))
     x = read_idx(images, 3)
     y = read_idx(labels, 1)
@@ -85,7 +89,11 @@ def read_mnist(raw: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
-    """Read an IDX file: magic number 0x08, number of axes, sizes as big-endian int32, and the bytes of the array."""
+    """Read an array (uint8, with `axes` dimensions) from a gzip-compressed IDX file.
+
+    The file has the magic number 0x08, the number of axes, the sizes as big-endian int32, and the bytes of the array.
+    Raises UserError for any other file.
+    """
     start = 4 + 4 * axes
     with readable(path, "gzip", AGAIN), gzip.open(path) as file:
         head = file.read(start)
@@ -101,14 +109,14 @@ def read_idx(path: Path, axes: int) -> np.ndarray:
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
-    """Write an array as an IDX file of bytes. Equal arrays make equal files."""
+    """Write an array as a gzip-compressed IDX file of uint8, without a time: equal arrays make equal files."""
     head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}i", *array.shape)
     with atomic(path) as temporary:
         temporary.write_bytes(gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0))
 
 
 def write_mnist(raw: Path, part: str, count: int) -> None:
-    """Write `count` synthetic images and labels in MNIST's files, of all classes in turn."""
+    """Write `count` synthetic digits, of the classes 0 to 9 in turn, as MNIST's files of `part` ("train" or "t10k")."""
     y = (np.arange(count) % CLASSES).astype(np.uint8)
     x = np.empty((count, 28, 28), dtype=np.uint8)
     for n in range(count):
@@ -120,9 +128,10 @@ def write_mnist(raw: Path, part: str, count: int) -> None:
 
 
 def read_mat(path: Path, lowest: int) -> Digits:
-    """Read a MATLAB 5 file with `X` (32, 32, 3, n) uint8 and `y`, n labels. The whole file is in memory.
+    """Read images (n, 32, 32, 3) uint8 and digits (n,) from the arrays `X` and `y` of a MATLAB 5 file.
 
-    If `lowest` is 1, labels run from 1 to 10, and 10 stands for the digit 0. SynthDigits takes 1.5 GB.
+    `lowest` is the lowest label in the file: 0, or 1 if 10 stands for the digit 0. The whole file is in memory, which
+    takes 1.5 GB for SynthDigits. Raises UserError for arrays of other shapes, types or labels.
     """
     x, y = _mat(path, ("X", "y"))
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or x.shape[3] == 0:
@@ -132,7 +141,7 @@ def read_mat(path: Path, lowest: int) -> Digits:
 
 
 def read_mnistm(path: Path) -> Digits:
-    """Read NumPy's npz without pickles: `x` (n, side, side, 3) uint8, side 28 or 32, and `y` with n labels."""
+    """Read images (n, side, side, 3) uint8, of side 28 or 32, and digits (n,) from the arrays `x` and `y` of an npz."""
     x, y = read_npz(path, ("x", "y"), AGAIN)
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1:] not in ((28, 28, 3), (32, 32, 3)) or len(x) == 0:
         problem = f"'x' is {x.dtype} of shape {x.shape}, expected uint8 of shape (n, 28, 28, 3) or (n, 32, 32, 3)"
@@ -141,10 +150,10 @@ def read_mnistm(path: Path) -> Digits:
 
 
 def read_usps(path: Path) -> Digits:
-    """Read libsvm text, bz2: one line for each image, with a label from 1 to 10 (digit + 1) and 256 pairs place:value.
+    """Read USPS: images (n, 16, 16) uint8 and digits (n,), from libsvm's text format compressed by bz2.
 
-    The images are (n, 16, 16). A value from -1 to 1 becomes (value + 1) / 2 * 255, rounded down to uint8 as in
-    torchvision.
+    A line is an image: a label from 1 to 10 (digit + 1) and 256 pairs position:value. A value from -1 to 1 becomes
+    (value + 1) / 2 * 255, rounded down to uint8 as in torchvision.
     """
     with readable(path, "bz2", AGAIN):
         lines = bz2.decompress(path.read_bytes()).splitlines()
@@ -168,9 +177,10 @@ def read_usps(path: Path) -> Digits:
 
 
 def place(mirror: Path | None, folder: str, filename: str) -> Path | None:
-    """Return the mirror or its folder that holds the file; the folder's name equals `folder` except for case, _ and -.
+    """Return the folder in which to look for a file: the mirror, or its subfolder `folder` if that has the file.
 
-    Other folders are ignored, because several datasets have a file such as t10k-images-idx3-ubyte.gz.
+    In the subfolder's name, case, _ and - do not count. Other subfolders are ignored, because several datasets have a
+    file such as t10k-images-idx3-ubyte.gz. Return `mirror` as it is if neither has the file.
     """
     if mirror is None or not mirror.is_dir() or (mirror / filename).is_file():
         return mirror
@@ -183,7 +193,7 @@ def place(mirror: Path | None, folder: str, filename: str) -> Path | None:
 
 
 def shown(image: np.ndarray) -> np.ndarray:
-    """Resize an image (side, side) or (side, side, 3) to (28, 28, 3); grey becomes three equal channels."""
+    """Resize an image (side, side) or (side, side, 3), uint8, to (28, 28, 3); grey becomes three equal channels."""
     if image.ndim == 2:
         image = np.repeat(image[..., None], 3, axis=2)
     return resized(image, 28)
@@ -199,7 +209,10 @@ def count(path: Path) -> int:
 
 
 def _labels(path: Path, y: np.ndarray, count: int, lowest: int) -> np.ndarray:
-    """Return labels `lowest` to `lowest` + 9 as digits, where 10 becomes 0."""
+    """Return the labels `y` of a file, `lowest` to `lowest` + 9, as digits (n,): 10 becomes 0.
+
+    Raises UserError for other labels, and unless there are `count` of them, one for each image.
+    """
     y = y.ravel()
     if len(y) != count:
         raise UserError(path, f"has {len(y)} labels for {count} images", AGAIN)
@@ -221,7 +234,10 @@ def _mat(path: Path, keys: Sequence[str]) -> list[np.ndarray]:
 
 
 def write_mat(path: Path, x: np.ndarray, y: np.ndarray, lowest: int) -> None:
-    """Write a file that `read_mat` reads, of x (n, 32, 32, 3) and digits y. Equal arrays make equal bytes."""
+    """Write images `x` (n, 32, 32, 3) uint8 and digits `y` as a MATLAB 5 file for `read_mat`.
+
+    If `lowest` is 1, the digit 0 becomes the label 10. Equal arrays make equal files.
+    """
     from scipy.io import savemat
 
     content = {"X": np.moveaxis(x, 0, 3), "y": np.where(y < lowest, CLASSES, y).astype(np.uint8)[:, None]}
@@ -233,13 +249,13 @@ def write_mat(path: Path, x: np.ndarray, y: np.ndarray, lowest: int) -> None:
 
 
 def write_npz(path: Path, x: np.ndarray, y: np.ndarray) -> None:
-    """Write a file that `read_mnistm` reads."""
+    """Write images `x` (n, side, side, 3) uint8 and digits `y` (n,) as an npz file for `read_mnistm`."""
     with atomic(path) as temporary:
         np.savez(temporary, x=x, y=y.astype(np.uint8))
 
 
 def write_usps(path: Path, x: np.ndarray, y: np.ndarray) -> None:
-    """Write a file that `read_usps` reads, of x (n, 16, 16) uint8."""
+    """Write images `x` (n, 16, 16) uint8 and digits `y` (n,) as libsvm's text, compressed by bz2, for `read_usps`."""
     values = (x.reshape(len(x), 256) / 255 * 2 - 1).round(3)
     lines = (
         f"{label + 1} " + " ".join(f"{k}:{v:g}" for k, v in enumerate(row, 1)) + "\n"

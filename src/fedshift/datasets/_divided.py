@@ -1,6 +1,6 @@
 """Small benchmark images divided among clients as in FedTAN: the division, and CIFAR's binary files.
 
-A record has one or two bytes of labels, then the red, green and blue planes of 32x32.
+A record of a CIFAR file is one image: one or two bytes of labels, then the red, green and blue planes of 32x32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CAVEAT = "The clients are parts of one set, divided by label or at random: no re
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"
 TEST = "test_batch.bin"
-"""Folder and test file of CIFAR-10's archive."""
+"""File with the test images of CIFAR-10, in the folder FOLDER of its archive."""
 SIDE = 32
 PLANES = (3, SIDE, SIDE)
 AGAIN = "obtain the archive again"
@@ -35,9 +35,9 @@ AGAIN = "obtain the archive again"
 class Divided(Dataset):
     """Training images divided among the sites client1, client2, ...; the official test images are the site test.
 
-    The divisions are those of FedTAN: iid, or client i (from 0) holds `classes_per_client` consecutive classes in equal
-    parts. Its first class is i times the number of classes over the number of clients; after the last class comes
-    class 0 again.
+    The divisions are those of FedTAN: iid by default. With `classes_per_client`, each client holds that many
+    consecutive classes, in equal parts. The first class of client i (from 0) is i * classes / clients; after the last
+    class, class 0 follows.
     """
 
     site_kind = "client"
@@ -69,7 +69,7 @@ class Divided(Dataset):
         return self
 
     def samples(self, train: np.ndarray, test: np.ndarray) -> pd.DataFrame:
-        """Return the table of `Opened` for these labels: training images, then test images, in stored order."""
+        """Return the table of samples, as in `Opened`, for labels (n,) of training and test images in stored order."""
         client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
         names = [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))]
         sites = [*(f"client{k + 1}" for k in client), *["test"] * len(test)]
@@ -100,9 +100,10 @@ def divide(
 
 
 def read_records(path: Path, classes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Read labels (n, len(classes)) and images (n, 32, 32, 3), uint8, of a file; `classes` bounds each label byte.
+    """Read labels (n, len(classes)) and images (n, 32, 32, 3), uint8, from a binary file of CIFAR.
 
-    Raises UserError if the file is missing, does not consist of whole records, or has a label out of bounds.
+    `classes` is the number of classes of each label byte of a record. Raises UserError if the file is missing, does not
+    consist of whole records, or has a label out of bounds.
     """
     record = len(classes) + 3 * SIDE * SIDE
     if not path.is_file():
@@ -118,13 +119,13 @@ def read_records(path: Path, classes: Sequence[int]) -> tuple[np.ndarray, np.nda
 
 
 def write_records(path: Path, labels: np.ndarray, images: np.ndarray) -> None:
-    """Write a file that `read_records` reads."""
+    """Write labels (n, bytes) and images (n, 32, 32, 3) uint8 as a binary file of CIFAR, for `read_records`."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
     path.write_bytes(np.hstack([labels.astype(np.uint8), planes]).tobytes())
 
 
 class Cifar(Divided):
-    """A version of CIFAR, read from the official binary files."""
+    """Base class of CIFAR-10 and CIFAR-100, which are read from the official binary files."""
 
     shape: ClassVar[tuple[int, ...] | None] = (3, SIDE, SIDE)
     title: ClassVar[str]
@@ -135,7 +136,7 @@ class Cifar(Divided):
     test_file: ClassVar[str]
     names_file: ClassVar[str]
     label_bytes: ClassVar[tuple[int, ...]]
-    """Number of classes of each byte of labels; the last one is used."""
+    """Number of classes of each label byte of a record. The last byte is the label that is used."""
 
     def card(self) -> Card:
         return Card(
@@ -158,7 +159,7 @@ class Cifar(Divided):
         return Opened(self.samples(np.concatenate(labels[:-1]), labels[-1]), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
-        """Write synthetic digits for the classes, in two random colours, one much lighter than the other."""
+        """Write drawn numbers, those of the classes, in place of photographs: a dark and a light random colour each."""
         per_file = {name: self.many * self.images // len(self.training_files) for name in self.training_files}
         per_file[self.test_file] = self.many * (self.images // 5)
         with atomic_folder(raw / self.archive.unpacked_name) as new:
@@ -175,5 +176,5 @@ class Cifar(Divided):
             (new / self.folder / self.names_file).write_text(names, encoding="utf-8")
 
     def drawn(self, rng: np.random.Generator, label: int) -> np.ndarray:
-        """Draw an image of the miniature, (32, 32, 3) uint8."""
+        """Draw an image of class `label` for the miniature, (32, 32, 3) uint8."""
         raise NotImplementedError

@@ -63,13 +63,16 @@ def resized(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the folder that holds `name`: `folder` itself or the nearest one inside it, since archives differ."""
+    """Return the folder that contains a file or folder `name`: `folder` itself, or the nearest one inside it.
+
+    Archives differ in their top folders. Return `folder` if there is no such file.
+    """
     parents = (found.parent for found in folder.rglob(name))
     return min(sorted(parents), key=lambda parent: len(parent.parts), default=folder)
 
 
 def write_folders(folder: Path, sites: Sequence[str], classes: Sequence[str], count: int, side: int) -> None:
-    """Write `count` synthetic images of every class and site to folder/site/class."""
+    """Write `count` synthetic images, `side` pixels square, of every class and site to folder/site/class."""
     with atomic_folder(folder) as new:
         for site in sites:
             write_site(new / site, site, sites, classes, count, side)
@@ -78,7 +81,10 @@ def write_folders(folder: Path, sites: Sequence[str], classes: Sequence[str], co
 def write_site(
     folder: Path, site: str, sites: Sequence[str], classes: Sequence[str], count: int, side: int, ending: str = "jpg"
 ) -> None:
-    """Write `count` synthetic digits of every class to folder/class. Each site has its own two colours and noise."""
+    """Write `count` synthetic digits, `side` pixels square, of every class to folder/class.
+
+    Each site has its own two colours and noise. `sites` are all sites of the dataset, and name the random streams.
+    """
     look = stream("miniature", *sites, "site", site)
     ground = look.uniform(0, 110, 3)
     pen = look.uniform(140, 255, 3)

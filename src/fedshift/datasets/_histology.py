@@ -29,7 +29,7 @@ Vector = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Stain:
-    """The stains and the scanner of one hospital."""
+    """The colours of the stains, and the properties of the scanner, of one hospital."""
 
     haematoxylin: Vector  # optical density of a unit concentration, in red, green and blue
     eosin: Vector
@@ -39,7 +39,10 @@ class Stain:
     noise: float  # standard deviation of the sensor's noise, in grey levels
 
     def away(self, shift: float) -> Stain:
-        """Return the stain `shift` times as far from that of centre 0, in colour and gamma. At 1 it is unchanged."""
+        """Return this stain with its differences from centre 0 (colours, strength, gamma) multiplied by `shift`.
+
+        At 0 it has the colours of centre 0, at 1 it is unchanged. Blur and noise stay.
+        """
         centre = CENTRES[0]
         return replace(
             self,
@@ -51,7 +54,7 @@ class Stain:
 
 
 def _away(shift: float, values: Vector, start: Vector) -> Vector:
-    """Return values `shift` times as far from `start`. Adding to the value keeps its bits where `shift` is 1."""
+    """Return `values` with their differences from `start` multiplied by `shift`; at 1 they keep their bits."""
     return tuple(value + (shift - 1) * (value - first) for value, first in zip(values, start, strict=True))
 
 
@@ -66,7 +69,7 @@ CENTRES: tuple[Stain, ...] = (
 
 @dataclass(frozen=True)
 class Cells:
-    """A population of nuclei."""
+    """Sizes and shapes of the nuclei of one type of cells."""
 
     radius: tuple[float, float]  # range of the typical radius, one value per patch, in pixels
     spread: float  # log standard deviation of the radius within a patch
@@ -80,7 +83,7 @@ TUMOUR = Cells((4.4, 6.4), spread=0.22, elongation=0.30, dent=0.15, rim=0.20)
 
 
 def draw(rng: np.random.Generator, tumour: bool, stain: Stain) -> npt.NDArray[np.uint8]:
-    """Draw a 96x96 RGB patch, with or without tumour in its central 32x32 pixels."""
+    """Draw a patch (96, 96, 3), uint8, with or without tumour in its central 32x32 pixels, as a hospital sees it."""
     nuclei = _nuclei(rng, tumour)
     chromatin = 1 + 0.10 * _smooth(rng, 48)
     haematoxylin = 1.10 * nuclei * chromatin + rng.uniform(0, 0.25) + 0.03 * _smooth(rng, 12)
@@ -95,7 +98,7 @@ def draw(rng: np.random.Generator, tumour: bool, stain: Stain) -> npt.NDArray[np
 
 
 def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
-    """Draw the density of chromatin: lymphocytes, and tumour cells inside a round nest.
+    """Draw the density of nuclei (SIZE, SIZE): lymphocytes, and tumour cells inside a round region, the nest.
 
     With `tumour`, the nest covers the middle; without, it lies beside the central region or outside the patch.
     """
@@ -115,7 +118,10 @@ def _nuclei(rng: np.random.Generator, tumour: bool) -> Floats:
 
 
 def _lattice(rng: np.random.Generator, spacing: float) -> Points:
-    """Draw points of a jittered square lattice of random phase and direction, on the patch and half its margin."""
+    """Draw the centres of nuclei (n, 2) on a jittered square lattice with random offset and direction.
+
+    They cover the patch and half of its margin. `spacing` is in pixels.
+    """
     half = SIZE / 2 + MARGIN / 2
     steps = np.arange(-np.ceil(1.5 * half / spacing), np.ceil(1.5 * half / spacing) + 1)
     grid = np.stack(np.meshgrid(steps, steps), -1).reshape(-1, 2)
@@ -126,7 +132,10 @@ def _lattice(rng: np.random.Generator, spacing: float) -> Points:
 
 
 def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: float, cells: Cells) -> None:
-    """Draw nuclei on the canvas, each in its own small window; where two overlap, the denser one shows."""
+    """Draw a nucleus at each of `places` (n, 2) into `canvas`, each in a small window of its own.
+
+    `radius` is the typical radius in pixels. Where two nuclei overlap, the denser one shows.
+    """
     count = len(places)
     draws = rng.standard_normal((4, count, 1, 1)).clip(-2, 2).astype(np.float32)
     size = np.float32(radius) * np.exp(cells.spread * draws[0])
@@ -150,7 +159,7 @@ def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: flo
 
 
 def _stroma(rng: np.random.Generator) -> Floats:
-    """Draw the eosin between the nuclei: clouds of cytoplasm, crossed by wavy fibres."""
+    """Draw the concentration of eosin (SIZE, SIZE) between nuclei: clouds of cytoplasm, crossed by wavy fibres."""
     y, x = np.mgrid[:SIZE, :SIZE].astype(np.float32) / SIZE
     angle = rng.uniform(0, np.pi)
     waves = rng.uniform(25, 45)
@@ -159,7 +168,7 @@ def _stroma(rng: np.random.Generator) -> Floats:
 
 
 def _smooth(rng: np.random.Generator, knots: int) -> Floats:
-    """Draw smooth noise of unit variance: a small random grid, enlarged with cubic splines."""
+    """Draw smooth noise (SIZE, SIZE) of unit variance: a random grid of knots, enlarged with cubic splines."""
     spline = _splines(knots)
     coarse: Floats = rng.standard_normal((knots + 3, knots + 3), dtype=np.float32)
     return np.linalg.multi_dot([spline, coarse, spline.T])
@@ -167,7 +176,7 @@ def _smooth(rng: np.random.Generator, knots: int) -> Floats:
 
 @functools.cache
 def _splines(knots: int) -> Floats:
-    """Return cubic B-splines at the pixels, one row for each pixel, scaled to keep the variance."""
+    """Return the matrix (SIZE, knots + 3) of cubic B-splines at the pixels; rows have norm 1, to keep the variance."""
     distance = np.abs(np.linspace(1, knots + 1, SIZE)[:, None] - np.arange(knots + 3))
     # the two pieces of a cubic B-spline, below and above a distance of 1
     near = 2 / 3 - distance**2 + distance**3 / 2
@@ -178,7 +187,7 @@ def _splines(knots: int) -> Floats:
 
 @functools.cache
 def _blur(sigma: float) -> Floats:
-    """Return the matrix that convolves the columns with a Gaussian."""
+    """Return the matrix (SIZE, SIZE) that blurs the columns of an image by a Gaussian of `sigma` pixels."""
     pixel = np.arange(SIZE)
     kernel = np.exp(-0.5 * ((pixel[:, None] - pixel) / sigma) ** 2)
     return (kernel / kernel.sum(1, keepdims=True)).astype(np.float32)

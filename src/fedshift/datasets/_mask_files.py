@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from ..io.scan import Scan, Spacing
 
 NAMED = 5
-"""Unknown values of a mask that a message names."""
+"""Largest number of unknown values of a mask that an error message lists."""
 GREY = ("1", "L", "P", "I", "I;16", "I;16B", "F")
-"""Pillow's modes of images with one number for each pixel; a palette's are the numbers of its colours."""
+"""Pillow's modes of images with one number for each pixel. In mode P it is the index of a colour in a palette."""
 GREY_STEP = 65536 + 256 + 1
-"""The number of a grey colour is a multiple of this."""
+"""A grey colour, written as the number 65536 red + 256 green + blue, is a multiple of this."""
 WHOLE = 0.01
-"""The difference from a whole number that is rounded off: writers of NIfTI scale masks of floats to their 8 bits."""
+"""The largest difference from a whole number that is rounded off.
+
+Programs that write a mask of floats as NIfTI with 8 bits scale its values, and reading gives them back inexactly.
+"""
 FIELD: dict[int | str, int] = {0: IGNORED}
-"""The classes of a mask of the field of view, whose other values lie inside."""
+"""Classes of the values of a mask of the field of view: 0 is outside, and ignored; all other values are inside."""
 
 
 def read_classes(
@@ -43,12 +46,13 @@ def read_classes(
     page: int | None = None,
     others: int | None = None,
 ) -> Image.Image:
-    """Return the mask in a file as an image of class numbers, uint8.
+    """Read a mask file as an image of class numbers, uint8.
 
-    `image` is the size of its image (width, height), and `values` the class of each grey value or colour, such as
-    '#ff0000'. Where colours are given, masks of all modes are read as colours. A mask is turned as its EXIF orientation
-    says; of a file with several pages, `page` says which. `others` is the class of all other values. Raises UserError
-    for a file that cannot be read, another size, and, without `others`, a value without a class.
+    `image` is the size (width, height) of the image that belongs to the mask. `values` maps each grey value or colour,
+    such as '#ff0000', to a class; with colours, masks of all modes are read as colours. A mask is rotated according to
+    its EXIF orientation. `page` is the number of the page in a file with several. `others` is the class of all other
+    values. Raises UserError for a file that cannot be read (with `remedy`), for another size, and, without `others`,
+    for a value without a class.
     """
     found, coloured = mask_values(file, remedy, any(isinstance(value, str) for value in values), page)
     return _classes(file, found, image, values, coloured, others)
@@ -57,9 +61,10 @@ def read_classes(
 def mask_values(
     file: Path, remedy: str = "", coloured: bool = False, page: int | None = None
 ) -> tuple[np.ndarray, bool]:
-    """Return the values of a mask (height, width), int64, and whether they are colours: 65536 red + 256 green + blue.
+    """Return the values of a mask file (height, width), int64, and whether they are colours.
 
-    Of a `coloured` mask grey values are colours, too. For the rest see `read_classes`.
+    A colour is 65536 red + 256 green + blue. With `coloured`, grey values are returned as colours too. `remedy` and
+    `page` are as in `read_classes`.
     """
     with opened_image(file, remedy, kind="mask") as opened:
         require_page(file, opened, page)
@@ -81,9 +86,10 @@ def read_slice(
     values: Mapping[int | str, int],
     others: int | None = None,
 ) -> Image.Image:
-    """Return a slice of a mask volume as an image of class numbers, uint8; for the rest see `read_classes`.
+    """Read a slice of a mask volume as an image of class numbers, uint8.
 
-    `named` is the number of the slice; None takes the only one. Raises UserError for numbers that are not whole, too.
+    `named` is the number of the slice, from 1; None takes the only one. `image`, `values` and `others` are as in
+    `read_classes`. Raises UserError also for values that are not whole numbers.
     """
     _require_numbers(volume.path, values)
     number = volume.number(named, Reading())
@@ -94,9 +100,10 @@ def read_slice(
 def read_segments(
     mask: DicomSegments, image: Scan, frame: int, values: Mapping[int | str, int], others: int | None = None
 ) -> Image.Image:
-    """Return the segments on a frame of a DICOM image as an image of class numbers, uint8; see `read_slice`.
+    """Read the part of a DICOM segmentation on one frame of a DICOM image, as an image of class numbers, uint8.
 
-    0 stands for pixels without a segment. Raises UserError where no frame of the segmentation lies on the image, too.
+    `values` maps numbers of segments to classes; 0 stands for pixels without a segment. `others` is the class of all
+    other segments. Raises UserError also if no frame of the segmentation lies on the image.
     """
     _require_numbers(mask.path, values)
     found = mask.on(image.path, frame)
@@ -104,13 +111,16 @@ def read_segments(
 
 
 def _require_numbers(path: Path, values: Mapping[int | str, int]) -> None:
-    """Raise UserError where colours are given for the classes of a file that holds numbers."""
+    """Raise UserError if `values`, from the setting `masks`, has colours, for a volume or a DICOM segmentation."""
     if any(isinstance(value, str) for value in values):
         raise UserError(path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
 
 
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:
-    """Return the values of a mask (height, width), int64. Raises UserError for numbers that are not whole."""
+    """Return the values `found` of a mask (height, width) as int64; with `one_bit`, true becomes 255.
+
+    Raises UserError, about the file `where`, for values that are not whole numbers.
+    """
     if one_bit:
         # Masks of one bit are written with 255 for true, as all others of two values are.
         return found.astype(np.int64) * 255
@@ -131,7 +141,10 @@ def _classes(
     coloured: bool = False,
     others: int | None = None,
 ) -> Image.Image:
-    """Return the values (height, width) of a mask, int64, as an image of class numbers; see `read_classes`."""
+    """Return the image of class numbers, uint8, of a mask with the values `found` (height, width), int64.
+
+    `where` names the file in errors; all other arguments are as in `read_classes` and `mask_values`.
+    """
     if found.shape[::-1] != image:
         sizes = [f"{width}x{height}" for width, height in (found.shape[::-1], image)]
         raise UserError(where, f"has {sizes[0]} pixels, and its image {sizes[1]}", "give both the same size")
@@ -153,11 +166,11 @@ def _classes(
 
 
 def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[[Path], Scan]) -> list[UserError]:
-    """Return the first error of each row of the table whose mask cannot be that of its image.
+    """Return one error for each row of the table whose mask cannot belong to its image.
 
-    It is not named, not there, that of another row, the image itself, or a slice that lies elsewhere. Paths count from
-    `folder`. `rows` has several rows of one label where a path stands for several frames. `volume` opens a scan; its
-    header is read.
+    The cell is empty, the file is missing, is the image itself or belongs to another row, or the slice lies elsewhere
+    than the image. Paths are relative to `folder`. `rows` has several rows with one index label where a path stands for
+    several frames. `volume` opens a scan, of which the header is read.
     """
     volume, segments = functools.cache(volume), functools.cache(DicomSegments.opened)
     seen = dict[tuple[Path, int | None], object]()
@@ -197,12 +210,15 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
 
 
 def is_segmentation(file: Path) -> bool:
-    """Return whether a mask is a DICOM file, which holds the masks of a whole series."""
+    """Return whether a mask file is a DICOM file: a segmentation object, with the masks of a whole series."""
     return file.is_file() and is_scan(file) and not is_nifti(file.name)
 
 
 def field_faults(table: Path, folder: Path, rows: pd.DataFrame) -> Iterator[UserError]:
-    """Yield an error for each row of the table that names a mask of the field of view which is not there."""
+    """Yield an error for each row whose mask of the field of view (column `valid`) is missing or the image itself.
+
+    Paths are relative to `folder`.
+    """
     for row, path, valid in zip(rows.index, rows["path"], rows["valid"], strict=True):
         if not isinstance(valid, str):
             continue
@@ -217,7 +233,11 @@ def field_faults(table: Path, folder: Path, rows: pd.DataFrame) -> Iterator[User
 def _require_slice(
     mask: Scan, named: int | None, file: Path, frame: int | None, volume: Callable[[Path], Scan]
 ) -> None:
-    """Raise UserError unless a slice of a mask volume lies on the frame of an image file, as far as headers tell."""
+    """Raise UserError if headers show that a slice of a mask volume does not lie on its image.
+
+    `named` is the number of the slice, `frame` that of the frame in the image's `file`; None stands for the only one.
+    `volume` opens a scan.
+    """
     image = None
     if is_scan(file):
         try:
@@ -234,9 +254,9 @@ def _require_slice(
 
 
 def stated_spacing(cells: Sequence[object]) -> Spacing | None:
-    """Return the millimetres in the two cells SPACING of a row; None where both are empty.
+    """Return the millimetres between rows and columns from a row's cells spacing_y and spacing_x; None if empty.
 
-    Raises ValueError for anything else.
+    Raises ValueError unless both cells are positive lengths, or both are empty.
     """
     texts = [cell for cell in cells if isinstance(cell, str)]
     if not texts:
@@ -248,7 +268,7 @@ def stated_spacing(cells: Sequence[object]) -> Spacing | None:
 
 
 def spacing_faults(table: Path, rows: pd.DataFrame) -> Iterator[UserError]:
-    """Yield an error for each row whose cells SPACING are neither two lengths nor both empty."""
+    """Yield an error for each row whose cells spacing_y and spacing_x are neither two lengths nor both empty."""
     for number, cells in rows.reindex(columns=list(SPACING)).iterrows():
         try:
             stated_spacing(cells.tolist())

@@ -1,4 +1,4 @@
-"""Morpho-MNIST: its files, and perturbations of handwritten digits after it (Castro et al. 2019, JMLR 20(178)).
+"""Morpho-MNIST (Castro et al. 2019, JMLR 20(178)): its files, and perturbations of handwritten digits like its own.
 
 The files are IDX files with the names of MNIST's and a third one of perturbations, in two folders.
 
@@ -26,7 +26,7 @@ from ._base import Opened, joined, listed
 from ._folders import below
 
 KINDS: Mapping[str, tuple[int, ...]] = {"global": (0, 1, 2), "local": (0, 3, 4)}
-"""Perturbations that occur in each of the two sets."""
+"""Numbers of the perturbations, as in NAMES, that occur in each of the two sets."""
 PAGE = "https://github.com/dccastro/Morpho-MNIST"
 DRAWN = (
     "Perturbed by fedshift after the publication, with amounts from memory: similar to the published images, not equal."
@@ -49,14 +49,15 @@ NAMES = ("plain", "thin", "thick", "swollen", "fractured")
 
 
 def sources() -> Sequence[Source]:
-    """Return the archives of Morpho-MNIST, one for each of its kinds, which are got by hand and unpacked."""
+    """Return the archives global.zip and local.zip of Morpho-MNIST, which the user must download by hand."""
     return [Source(None, f"{kind}.zip", unpack=True, page=PAGE) for kind in KINDS]
 
 
 def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
-    """Make the folders global and local of `raw`, from archives or from folders of the mirror.
+    """Put Morpho-MNIST's files into `raw`/global and `raw`/local, from archives or from folders of the mirror.
 
-    The mirror's folders are called global and local, or morpho_global and morpho_local.
+    `part` is train, or t10k for the test part. The mirror's folders are called global and local, or morpho_global and
+    morpho_local.
     """
     names = (*digits.mnist_names(part), _third(part))
     for kind in KINDS:
@@ -70,9 +71,9 @@ def obtain(raw: Path, mirror: Path | None, part: Part) -> None:
 
 
 def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
-    """Write the folders global and local of `raw`, from digits (n, 28, 28) and labels (n,).
+    """Perturb digits `x` (n, 28, 28), uint8, with labels `y` (n,), and write both sets to `raw`/global and `raw`/local.
 
-    A perturbation depends on the number of the image.
+    The random perturbation of an image depends only on the set, the part and the image's number.
     """
     with Progress("perturb digits", len(x) * len(KINDS), "images") as bar:
         for kind, choice in KINDS.items():
@@ -87,7 +88,7 @@ def generate(raw: Path, x: np.ndarray, y: np.ndarray, part: Part) -> None:
 
 
 def opened(raw: Path, part: Part) -> Opened:
-    """Open the sites morpho_global and morpho_local; `base` is the digit that both perturb."""
+    """Open the sites morpho_global and morpho_local; the column base of samples names the digit that both perturb."""
     parts = []
     for kind, choice in KINDS.items():
         folder = below(raw / kind, digits.mnist_names(part)[0])
@@ -117,7 +118,10 @@ def _third(part: Part) -> str:
 
 
 class Stroke(NamedTuple):
-    """An enlarged digit, arrays of (112, 112): ink, distance to the paper and skeleton; and its mean thickness."""
+    """An enlarged digit and measures of its stroke.
+
+    Arrays are (112, 112): the ink (bool), its distance to the background (0 outside the ink), and its skeleton (bool).
+    """
 
     ink: np.ndarray
     depth: np.ndarray
@@ -151,7 +155,7 @@ def enlarged(image: np.ndarray) -> Stroke:
 
 
 def reduced(ink: np.ndarray) -> np.ndarray:
-    """Reduce (112, 112) values from 0 to 1 to (28, 28) uint8: blur, then take the middle of every 4x4."""
+    """Reduce (112, 112) values from 0 to 1 to (28, 28) uint8: blur, then average the middle 2x2 of every 4x4 pixels."""
     from scipy import ndimage
 
     smooth = ndimage.gaussian_filter(ink.astype(np.float64), SCALE / 3)
@@ -161,7 +165,7 @@ def reduced(ink: np.ndarray) -> np.ndarray:
 
 
 def _grown(stroke: Stroke, amount: float) -> np.ndarray:
-    """Erode (amount < 0) or dilate by a disk of radius int(|amount| x scale x thickness / 2)."""
+    """Return the ink after erosion (`amount` < 0) or dilation by a disk of radius int(|amount| SCALE thickness / 2)."""
     from scipy import ndimage
 
     radius = int(abs(amount) * SCALE * stroke.thickness / 2)
@@ -171,7 +175,10 @@ def _grown(stroke: Stroke, amount: float) -> np.ndarray:
 
 
 def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
-    """Magnify around a point of the skeleton: a value at distance d (d / r)^(strength - 1) moves to d, for d < r."""
+    """Return the ink, from 0 to 1, magnified around a random point of the skeleton.
+
+    At distance d < r from the point, the new value is the old one at the distance d (d / r)^(STRENGTH - 1).
+    """
     from scipy import ndimage
 
     points = np.argwhere(stroke.skeleton)
@@ -183,7 +190,7 @@ def _swollen(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
 
 
 def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
-    """Cut gaps across the stroke, at points of the skeleton that are near neither an end nor a fork."""
+    """Return the ink with gaps across the stroke, at random points of the skeleton away from its ends and forks."""
     from scipy import ndimage
 
     ink = stroke.ink.copy()
@@ -204,7 +211,7 @@ def _fractured(stroke: Stroke, rng: np.random.Generator) -> np.ndarray:
 
 
 def skeleton(ink: np.ndarray) -> np.ndarray:
-    """Compute the skeleton of Zhang and Suen 1984 (Communications of the ACM 27(3)): (height, width) bool."""
+    """Thin `ink` (height, width), bool, to its skeleton, as Zhang and Suen 1984 (Communications of the ACM 27(3))."""
     bones = np.pad(ink, 1)
     height, width = ink.shape
     tables = _peeled()
@@ -220,12 +227,15 @@ def skeleton(ink: np.ndarray) -> np.ndarray:
 
 
 _RING = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-"""Steps to a pixel's neighbours, clockwise from the one above: P2 to P9 of the paper."""
+"""Steps (down, right) to a pixel's neighbours, clockwise from the one above: P2 to P9 of Zhang and Suen."""
 
 
 @functools.cache
 def _peeled() -> tuple[np.ndarray, np.ndarray]:
-    """Return, for the two steps of an iteration, which of the 256 neighbourhoods lose their middle pixel."""
+    """Return a table (256,), bool, for each of the two steps of an iteration of Zhang and Suen's thinning.
+
+    It is True where a pixel with this neighbourhood is removed; bit k of the index is the neighbour `_RING[k]`.
+    """
     ring = np.arange(256)[:, None] >> np.arange(8) & 1
     total = ring.sum(axis=1)
     steps = ((ring == 0) & (np.roll(ring, -1, axis=1) == 1)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Published photographs with masks beside them: which files belong together, what masks mean, and drawn miniatures."""
+"""The base class of published images with masks: pairing of files, classes of mask values, and drawn miniatures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..io.origins import Receipt, obtain
 from ._base import Dataset, Opened, listed
 
 TWO = {0: 0, 128: 1}
-"""Grey values from which a mask of two classes has class 0, the background, and class 1."""
+"""Classes of a mask by lowest grey value: 0 to 127 are class 0, the background, and 128 to 255 are class 1."""
 SIDE = 64
 """Side of the images of a miniature, in pixels."""
 
@@ -33,10 +33,11 @@ class Layout:
     Attributes
     ----------
     sources : the archives
-    image : regular expression of the path of an image, with / between folders; group 1 is what may stand before it
+    image : regular expression of the path of an image, with / between folders; group 1 is the leading folders, which
+        are not part of the sample's name
     mask : path of the mask of an image without its ending, with groups of `image` as in `re.Match.expand`
-    counts : the numbers of masks that releases have
-    drawn : the paths of image n of the miniature and of its mask
+    counts : the possible numbers of images with a mask: releases differ
+    drawn : returns the paths of image n of the miniature and of its mask
     patient : name of the patient at this site, with groups of `image`; empty where it is unknown
     """
 
@@ -50,7 +51,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Pair:
-    """An image file with its mask. `found` is the match of the image's path; `patient` is None if it is unknown."""
+    """An image file and its mask file. `found` matches the path with `Layout.image`; an unknown `patient` is None."""
 
     site: str
     sample: str
@@ -61,17 +62,17 @@ class Pair:
 
 
 class Outlines(Dataset):
-    """Images with masks in the official folders of several sites.
+    """Base class of datasets of images with masks, in the official folders of several sites.
 
-    A plug-in defines `layouts`, `drawing` and a card. Images are read from the archives of their authors: most ask for
-    a login or an agreement, so that no program gets them.
+    A plug-in defines `layouts`, `drawing` and a card. Images are read from their authors' archives. Most need a login
+    or an agreement, so that the user must download them by hand.
     """
 
     layouts: ClassVar[Mapping[str, Layout]]
     levels: ClassVar[Mapping[int, int]] = TWO
-    """The class of each grey value of a mask: that of the highest key which is not above it."""
+    """Classes of a mask by grey value: each key is the lowest grey value of a range, and its value is the class."""
     inks: ClassVar[tuple[int, ...]] = (0, 255)
-    """The grey value with which the miniature draws each class."""
+    """Grey value of each class in the masks of the miniature."""
     padded = True
     miniature_fields = frozenset({"images"})
     reading_fields = frozenset({"size", "classes"})
@@ -93,7 +94,7 @@ class Outlines(Dataset):
 
     @property
     def chosen(self) -> dict[str, Layout]:
-        """The layouts of the sites that are read."""
+        """The layouts of the sites that the study reads, by name of the site."""
         return {site: self.layouts[site] for site in self.sites or self.layouts}
 
     def sources(self) -> Sequence[Source]:
@@ -113,10 +114,10 @@ class Outlines(Dataset):
         return receipt.also("the number of images with a mask of each site")
 
     def unpacked(self, raw: Path) -> None:
-        """Decompress what archives hold as compressed files. By default there is nothing to do."""
+        """Decompress files in `raw` that were compressed inside of an archive. By default, do nothing."""
 
     def _require_files(self, raw: Path, mirror: Path | None) -> None:
-        """Raise SourceError that names all files to get by hand which are neither in `raw` nor in the mirror."""
+        """Raise one SourceError for all archives to download by hand that are neither in `raw` nor in the mirror."""
         lacking = [
             f"{source.filename} from {source.page}"
             for source in self.sources()
@@ -130,7 +131,7 @@ class Outlines(Dataset):
             raise SourceError(self.card().title, problem, remedy)
 
     def pairs(self, raw: Path) -> list[Pair]:
-        """Return the images that have a mask, by site and name. Raises UserError for a site without one."""
+        """Return all images with their masks, by site and name. Raises UserError for a site without any."""
         found = []
         for site, layout in self.chosen.items():
             pairs = sorted(_pairs(raw, site, layout), key=lambda pair: pair.sample)
@@ -153,7 +154,7 @@ class Outlines(Dataset):
         )
 
     def classes_of(self, pair: Pair) -> np.ndarray:
-        """Return the classes of the pixels of an image (height, width), uint8. Raises UserError for another size."""
+        """Read the class of each pixel (height, width), uint8. Raises UserError if the image has another size."""
         image, grey = (read_image(file)[..., 0] for file in (pair.image, pair.mask))
         if image.shape != grey.shape:
             sizes = ["{1}x{0}".format(*pixels.shape) for pixels in (grey, image)]
@@ -161,7 +162,7 @@ class Outlines(Dataset):
         return in_levels(grey, self.levels)
 
     def drawing(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the classes of an image of the miniature (SIDE, SIDE), uint8."""
+        """Draw a random mask for the miniature: the class of each pixel (SIDE, SIDE), uint8."""
         raise TypeError(f"{type(self).__name__} draws nothing")
 
     def miniature(self, raw: Path) -> None:
@@ -178,7 +179,7 @@ class Outlines(Dataset):
 
 
 def in_levels(grey: np.ndarray, levels: Mapping[int, int]) -> np.ndarray:
-    """Return the classes, uint8, of grey values, uint8: each value has that of the highest key not above it."""
+    """Return the classes, uint8, of grey values, uint8. `levels` maps the lowest grey value of a range to its class."""
     table = np.zeros(256, dtype=np.uint8)
     for bound in sorted(levels):
         table[bound:] = levels[bound]
@@ -207,7 +208,10 @@ def ellipse(rng: np.random.Generator, radius: tuple[float, float], side: int = S
 
 
 def painted(rng: np.random.Generator, classes: np.ndarray, *look: str) -> np.ndarray:
-    """Paint an image (height, width, 3) uint8 of classes (height, width); `look` decides light, contrast and noise."""
+    """Paint an image (height, width, 3) uint8 for a mask of `classes` (height, width).
+
+    `look`, such as the name of the site, decides light, contrast and noise; `rng` draws the noise of each pixel.
+    """
     look_rng = stream("outlines miniature", *look)
     ground = look_rng.uniform(50, 140, 3)
     step = look_rng.uniform(20, 60, 3)
@@ -217,7 +221,7 @@ def painted(rng: np.random.Generator, classes: np.ndarray, *look: str) -> np.nda
 
 
 def _pairs(raw: Path, site: str, layout: Layout) -> Iterator[Pair]:
-    """Yield the images of a site that have a mask."""
+    """Yield each image below `raw` that matches the site's `layout` and has a mask file."""
     folders = [raw / source.unpacked_name for source in layout.sources]
     paths = [file.relative_to(raw).as_posix() for folder in folders for file in folder.rglob("*")]
     # A Mac adds files of its own, with the same names, to each archive.

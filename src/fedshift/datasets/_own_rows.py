@@ -1,4 +1,4 @@
-"""Rows of a table of own images: read, checked, and with a row for each chosen frame of a scan."""
+"""The table of a user's own images: reading, checks, and one row for each chosen frame of a scan."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Slices = tuple[float, ...] | Literal["all"]
-"""Places in a file with several frames, from 0 (the first frame) to 1 (the last one)."""
+"""Which frames of a file are read: all, or positions from 0 (the first frame) to 1 (the last one)."""
 LOST = "no such image"
 EMPTY = "the file is empty"
 FILE_FAULTS = (LOST, EMPTY)
-"""Faults of an image file that show without reading it."""
+"""Faults of an image file that are found without reading it."""
 Role = Literal["path", "mask", "valid", "label", "site", "patient", "spacing_y", "spacing_x"]
 ROLES = get_args(Role)
-"""Columns of a table that have a meaning. A study may name others in their place."""
+"""Columns of a table with a fixed meaning. The setting `columns` of a study may give them other names."""
 MASKS = ("mask", "valid")
-"""Columns that name a mask of an image: of its structures, and of the field of view."""
+"""Columns with paths of masks: of the structures in an image, and of its field of view."""
 
 
 def burnt_in_warnings(found: ScanRows) -> Iterator[str]:
-    """Yield a warning of images whose header says that their pixels may name the patient."""
+    """Yield one warning if headers of scans say that their pixels show text that may identify the patient."""
     sites = found.rows["site"][found.rows["path"].isin(found.burnt_in)]
     if len(sites):
         at = ", ".join(f"{number:,} at {site}" for site, number in sites.value_counts(sort=False).items())
@@ -48,14 +48,14 @@ def burnt_in_warnings(found: ScanRows) -> Iterator[str]:
 
 
 def left_out_facts(texts: pd.Series) -> Iterator[str]:
-    """Yield a sentence about the images that `labels` leaves out, given their labels."""
+    """Yield one sentence that counts the images left out because of their labels. `texts` are these labels."""
     if len(texts):
         each = ", ".join(f"{number:,} {quoted(str(text))}" for text, number in texts.value_counts().items())
         yield f"{counted(len(texts), 'image')} left out because of the label: {each}"
 
 
 def further_columns(samples: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of a table of own images that only the user knows the meaning of, such as the scanner."""
+    """Return the columns of a table of own images that have no fixed meaning, such as the scanner."""
     known = ("path", *SAMPLE_COLUMNS, *(MASKS if "mask" in samples else ()))
     return tuple(name for name in map(str, samples) if name not in known)
 
@@ -70,11 +70,11 @@ def read_rows(
 ) -> pd.DataFrame:
     """Read a table of own images: all cells as text, column names in lower case, rows numbered as by `read_texts`.
 
-    `columns` gives columns of the table by the names that they are to have. A column that has such a name itself, and
-    another is taken in its place, is left out. Raises UserError for an unreadable file, a column that appears twice, a
-    row with more cells than the header, and a column of `columns` that is missing; where columns are `needed`, also for
-    one of these and, with `remedy`, for a table without rows. With a list of `faults`, missing columns and another
-    encoding are added to it instead.
+    `columns` maps a name of ROLES to the table's column that gets this name; a column that has the name already is left
+    out. `needed` are columns that must exist. Raises UserError for an unreadable file, a column that appears twice, a
+    row with more cells than the header, and a missing column of `columns` or `needed`; if any are needed, also for a
+    table without rows, with `remedy`. With a list `faults`, errors about needed columns and about the encoding are
+    appended to the list instead of raised.
     """
     try:
         rows = read_texts(table, headed, encoding)
@@ -101,30 +101,30 @@ def read_rows(
 
 
 def renamed(rows: pd.DataFrame, columns: Mapping[Any, str]) -> pd.DataFrame:
-    """Return rows of a table whose column `columns[name]` is called `name`; see `read_rows`."""
+    """Return rows with each column `columns[name]` renamed to `name`, in place of any column with that name already."""
     named = {role: headed(name) for role, name in columns.items()}
     rest = rows.drop(columns=[*{*named.values(), *named} & {*rows}])
     return rest.assign(**{role: rows[name] for role, name in named.items()})
 
 
 def headed(name: str) -> str:
-    """Return the name under which a column is known, for its head in a table."""
+    """Return the name of a column in lower case and without blanks at its ends, so that `Path ` is found as `path`."""
     return name.strip().casefold()
 
 
 def label_texts(cells: pd.Series) -> pd.Series:
-    """Return labels as texts; numbers that a spreadsheet has written as decimals are whole: `1.0` and `1,0` are `1`."""
+    """Return labels as text; `1.0` and `1,0`, as spreadsheets write whole numbers, become `1`. Empty cells stay."""
     texts = {cell: re.sub(r"^(\d+)[.,]0$", r"\1", str(cell).strip()) for cell in cells.dropna().unique()}
     return cells.map(texts).astype(object).where(cells.notna(), None)
 
 
 def place(table: Path, wrong: pd.Series) -> str:
-    """Return the place of the first row that `wrong` marks, such as `images.csv, line 7`."""
+    """Return the table and the line of the first row where `wrong` is True, such as `images.csv, line 7`."""
     return f"{table}, {wrong.index.name} {wrong.idxmax()}"
 
 
 def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
-    """Return an error for a column with empty cells."""
+    """Return a list of one error if the column `cells` has empty cells, else an empty list."""
     empty = cells.isna()
     if not empty.any():
         return []
@@ -132,7 +132,7 @@ def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
 
 
 def in_more_rows(rows: int) -> str:
-    """Return the end of a message about the first of some rows."""
+    """Return the end of a message about the first of `rows` faulty rows: the number of further rows, '' without any."""
     if rows < 2:
         return ""
     return ", as in one more row" if rows == 2 else f", as in {rows - 1:,} more rows"
@@ -141,9 +141,10 @@ def in_more_rows(rows: int) -> str:
 def file_faults(
     table: Path, folder: Path, paths: pd.Series, remedy: str, kinds: Sequence[str] = FILE_FAULTS
 ) -> list[UserError]:
-    """Return an error for each path, relative to `folder`, whose file has a fault of one of some kinds.
+    """Return an error for each path, relative to `folder`, whose file has a fault of one of the `kinds`.
 
-    `remedy` says what to do about a lost or an empty file.
+    `paths` is a column of the table. `remedy` says what to do about a missing or an empty file. All paths written with
+    the backslashes of Windows share one error.
     """
     found = {path: _file_fault(folder, path) for path in paths.unique().tolist()}
     faults = {path: problem for path, problem in found.items() if problem in kinds}
@@ -166,7 +167,7 @@ def file_faults(
 
 
 def _file_fault(folder: Path, cell: str) -> str:
-    """Return what is wrong with the file that a cell names; an empty text if nothing."""
+    """Return LOST or EMPTY for the file that a cell names, relative to `folder`; '' if the file is sound."""
     # Texts, and one call of the system: pathlib would take five times as long, and there may be a million images.
     file: Path | str = located(folder, cell)[0] if "#" in cell else os.path.join(folder, cell)  # noqa: PTH118
     try:
@@ -179,7 +180,7 @@ def _file_fault(folder: Path, cell: str) -> str:
 
 
 def shared_patients(table: Path, patients: pd.Series) -> list[UserError]:
-    """Return an error for each row with the patient of an earlier one."""
+    """Return an error for each row whose patient appears in an earlier row too. `patients` is a column of the table."""
     remedy = "correct it, or remove dataset.one_image_a_patient"
     return _repeated(
         table, patients, lambda row, first: f"patient {quoted(patients[row])} is that of {first} too", remedy
@@ -187,7 +188,10 @@ def shared_patients(table: Path, patients: pd.Series) -> list[UserError]:
 
 
 def _repeated(table: Path, values: pd.Series, problem: Callable[[int, str], str], remedy: str) -> list[UserError]:
-    """Return an error for each row whose value is in an earlier one; `problem` says it, given the row and its place."""
+    """Return an error for each row whose value appears in an earlier row too.
+
+    `problem(row, first)` words the error, from the row's number and the place of the value's first row.
+    """
     again = values[values.duplicated() & values.notna()]
 
     def fault(row: int) -> UserError:
@@ -198,7 +202,10 @@ def _repeated(table: Path, values: pd.Series, problem: Callable[[int, str], str]
 
 
 def _other_name(file: Path) -> str:
-    """Return how the name of a lost image is spelt in its folder; an empty text if it is not there at all."""
+    """Return a remedy for a missing image: the file in its folder whose name differs in case, spaces or Unicode form.
+
+    For a path with backslashes, it is to write / between folders. Return '' if the folder has no such file.
+    """
     if "\\" in str(file):
         return "write / between folders"
     with contextlib.suppress(OSError, ValueError):
@@ -209,7 +216,7 @@ def _other_name(file: Path) -> str:
 
 
 def repeated_images(table: Path, paths: pd.Series) -> list[UserError]:
-    """Return an error for each row whose image is in an earlier row, even as `a.png` and `./a.png`.
+    """Return an error for each row whose image is listed in an earlier row too, even as `a.png` and `./a.png`.
 
     Such an image could be in the training and in the test data.
     """
@@ -223,13 +230,13 @@ def repeated_images(table: Path, paths: pd.Series) -> list[UserError]:
 
 @dataclass(frozen=True)
 class ScanRows:
-    """Rows with a row for each chosen frame of a scan, and findings in the headers of their files.
+    """The rows of a table, with one row for each chosen frame of a scan, and findings in the headers of scans.
 
     Attributes
     ----------
     rows : the rows; `path` names the frame where `slices` chose it, and `mask` the same slice of a mask volume
-    faults : problems by their first row: its label in the index, the error, and the number of rows that have it
-    facts : a line for each kind of scans: how many files, and of which size
+    faults : each problem once: the index label of the first row that has it, the error, and the number of such rows
+    facts : a line for each format of scans: the number of files, and their sizes
     burnt_in : paths of images whose header says that their pixels show text which may identify the patient
     left_out : a sentence about the images that are left out because of their labels, if there are any
     """
@@ -242,9 +249,10 @@ class ScanRows:
 
 
 def scan_rows(rows: pd.DataFrame, folder: Path, slices: Slices | None, reading: Reading, remedy: str) -> ScanRows:
-    """Read the header of each scan that `path` of a row names, from `folder`, and choose its frames.
+    """Read the header of each scan in the column path, relative to `folder`, and make a row for each chosen frame.
 
-    A row whose file has a fault stays as it is: reading its image raises the error.
+    `remedy` says what to do about a scan that cannot be read. A row whose file has a fault stays as it is: reading its
+    image raises the error.
     """
     headers = _Headers(folder, reading, remedy)
     frames = dict[str, list[str]]()
@@ -277,7 +285,7 @@ def scan_rows(rows: pd.DataFrame, folder: Path, slices: Slices | None, reading: 
 
 @dataclass
 class _Headers:
-    """The headers of scans, each read once."""
+    """A cache of opened scans, or of the errors that opening them raised, by file: each header is read once."""
 
     folder: Path
     reading: Reading
@@ -285,7 +293,10 @@ class _Headers:
     scans: dict[Path, Scan | UserError] = field(default_factory=dict)
 
     def read(self, cell: str) -> tuple[Scan | None, int | None]:
-        """Return the scan that a cell names, None for another file, and the number of the frame, if it names one."""
+        """Return the scan that a cell such as `cine.dcm#12` names, and the number of the frame, None without one.
+
+        The scan is None for a file that is no scan, is missing or is empty. Raises UserError for a damaged header.
+        """
         if cell.lower().endswith(PLAIN):
             return None, None  # told by its name: a table may list a million images
         file, named = located(self.folder, cell)
@@ -302,7 +313,7 @@ class _Headers:
         return scan, named
 
     def facts(self) -> Iterator[str]:
-        """Yield how many scans of each kind there are, with the least and the largest size and the most frames."""
+        """Yield a line for each format of scans: number of files, smallest and largest size, most frames of a file."""
         sound = [scan for scan in self.scans.values() if isinstance(scan, Scan)]
         for kind in sorted({scan.kind for scan in sound}):
             scans = [scan for scan in sound if scan.kind == kind]
@@ -316,14 +327,14 @@ class _Headers:
 
 
 def _exploded(rows: pd.DataFrame, frames: Mapping[str, list[str]]) -> pd.DataFrame:
-    """Return rows with a row for each of the `frames` that a path stands for."""
+    """Return the rows with one row for each frame of a scan. `frames` maps a cell of the column path to its frames."""
     chosen = rows["path"].map(lambda cell: frames.get(cell, [cell]))
     exploded = rows.assign(path=chosen).explode("path")
     if "mask" not in rows:
         return exploded
 
     def slice_of(mask: Any, cell: str, path: str) -> Any:
-        """Return the mask of a frame that a cell stands for: that slice, where both files are volumes."""
+        """Return the path of a frame's mask: the same slice of `mask` if `mask` and `cell` are both NIfTI volumes."""
         volumes = path != cell and isinstance(mask, str) and is_nifti(mask) and is_nifti(cell)
         return mask + path.removeprefix(cell) if volumes else mask
 
@@ -332,7 +343,10 @@ def _exploded(rows: pd.DataFrame, frames: Mapping[str, list[str]]) -> pd.DataFra
 
 
 def _chosen(scan: Scan, cell: str, named: int | None, slices: Slices | None) -> Iterator[str]:
-    """Yield the paths of the images that a cell stands for."""
+    """Yield the paths of the frames chosen by `slices`, such as `brain.nii.gz#57`.
+
+    Yield the cell itself if it names a frame (`named`), if the scan has one frame, or without `slices`.
+    """
     if named is not None or slices is None or scan.frames == 1:
         yield cell
         return

@@ -34,7 +34,7 @@ DROPPED = 82
 FEATURES = (ROIS - 1) * (ROIS - 2) // 2
 AGAIN = "obtain it again"
 LARGEST = 1 - 1e-7
-"""Largest correlation that is transformed. Two equal series have correlation 1, and Fisher's z of 1 is infinite."""
+"""Correlations are clipped to this: two equal series have correlation 1, of which Fisher's z is infinite."""
 
 
 class Abide(Dataset):
@@ -170,7 +170,10 @@ def _file(subject: str) -> str:
 
 
 def _subjects(raw: Path) -> pd.DataFrame:
-    """Return SITE_ID, FILE_ID and DX_GROUP (1 or 2) of the subjects with a file, by site, in stored order."""
+    """Read SITE_ID, FILE_ID and DX_GROUP (1 or 2) of all subjects of SITES with a file, sorted by site.
+
+    Raises UserError for a site without subjects, and for other values of DX_GROUP or FILE_ID.
+    """
     import pandas as pd
 
     path = raw / PHENOTYPES
@@ -192,7 +195,7 @@ def _subjects(raw: Path) -> pd.DataFrame:
 
 
 def _frames(path: Path, window: int) -> int:
-    """Return the number of frames in a subject's file, without reading its numbers."""
+    """Return the number of frames (lines) in a subject's file. Raises UserError if there are fewer than `window`."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -204,7 +207,7 @@ def _frames(path: Path, window: int) -> int:
 
 
 def _series(path: Path) -> np.ndarray:
-    """Read a subject's file as (frames, 110) float64, without the region that is dropped if the file has all 111."""
+    """Read a subject's file as (frames, 110) float64; of a file with 111 regions, the one of index 82 is dropped."""
     try:
         series = np.loadtxt(path, ndmin=2)
     except (OSError, ValueError) as error:
@@ -218,11 +221,11 @@ def _series(path: Path) -> np.ndarray:
 
 
 def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
-    """Return Fisher's z of Pearson's correlation of every two columns, in every window of `window` rows, stride 1.
+    """Return Fisher's z of Pearson's correlation of every two regions, in every window of `window` frames, stride 1.
 
-    (frames, regions) float -> (frames - window + 1, regions (regions - 1) / 2) float32: the upper triangle row by row,
-    without the diagonal. If a region is constant in a window, its correlations there are 0. With `clip`, negative
-    values become 0.
+    `series` is (frames, regions), float; the result (frames - window + 1, regions (regions - 1) / 2), float32, has the
+    upper triangle row by row, without the diagonal. If a region is constant in a window, its correlations there are 0.
+    With `clip`, negative values become 0.
     """
     # shape (windows, regions, window)
     seen = np.lib.stride_tricks.sliding_window_view(series, window, axis=0)
@@ -238,7 +241,7 @@ def connectivity(series: np.ndarray, window: int, clip: bool) -> np.ndarray:
 
 
 def recent(make: Callable[[int], np.ndarray], size: int = 4) -> Callable[[int], np.ndarray]:
-    """Return `make(k)` with a cache of its last `size` results. Threads that ask at the same time share one call."""
+    """Return the function `make` with a cache of its last `size` results, for several threads: one call at a time."""
     cached, lock = functools.lru_cache(size)(make), threading.Lock()
 
     def ask(k: int) -> np.ndarray:
@@ -249,9 +252,10 @@ def recent(make: Callable[[int], np.ndarray], size: int = 4) -> Callable[[int], 
 
 
 def scales(sites: np.ndarray, vectors: Callable[[int], np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return mean and standard deviation of each feature over the vectors of each site; a deviation of 0 becomes 1.
+    """Return mean and standard deviation (features,) of each feature over all vectors of a site, by site.
 
-    `vectors(k)` returns those of subject k, (n, features), of site `sites[k]`. Memory holds one subject's vectors.
+    `vectors(k)` returns the vectors (n, features) of subject k, who is of the site `sites[k]`. Only one subject's
+    vectors are in memory at a time. A standard deviation of 0 becomes 1.
     """
     scale = {}
     for site in dict.fromkeys(sites.tolist()):

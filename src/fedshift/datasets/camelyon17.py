@@ -1,8 +1,8 @@
 """Camelyon17-WILDS v1.0: lymph-node patches of five Dutch centres.
 
-A copy of it lies at the Hugging Face Hub as Parquet shards. Its PNG files are written as they are in the shards, so
-that all that follows is the same for both sources. A shard is removed once its images are written: the disk holds the
-images and one shard, where the archive needs twice the images.
+The Hugging Face Hub has a copy as Parquet shards. The PNG files in the shards are written unchanged to the folders of
+the official archive, so that both sources are read alike. Each shard is removed once its images are written: the disk
+holds the images and one shard, where the archive needs twice the room of the images.
 """
 
 from __future__ import annotations
@@ -44,40 +44,40 @@ ROOM = 1.1
 RELEASE = "RELEASE_v1.0.txt"
 COLUMNS = ("patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split")
 PLACE = ["patient", "node", "x_coord", "y_coord"]
-"""Columns that say which patch a row is."""
+"""Columns of metadata.csv that together identify a patch."""
 ID_VAL = 1
 """The value of the column split that marks in-distribution validation; 0 marks training."""
 VALIDATION = 1
 TEST = 2
-"""The centres on which WILDS validates and tests; the others train."""
+"""VALIDATION and TEST are the centres on which WILDS validates and tests; the other three are for training."""
 PATIENTS_EACH = 20
 SLIDES_EACH = 10
-"""Centre c has the patients from 20 c and the slides from 10 c."""
+"""Numbers of patients of centre c start at PATIENTS_EACH * c, and numbers of slides at SLIDES_EACH * c."""
 HUB = Hub("wltjr1007/Camelyon17-WILDS", "d784d5344ba6c967f83f9f3d9b2f1e2a4d6eb78f")
 LICENCE = "stated there as other; the slides of CAMELYON17 are CC0 1.0"
 MIRROR_FOLDERS = (".", "data", "Camelyon17-WILDS", "Camelyon17-WILDS/data")
-"""Folders of a mirror in which shards are looked for: as a download or a clone of the copy leaves them."""
+"""Folders of a mirror in which shards are looked for: where a download or a clone of the copy puts them."""
 NUMBERS = {"label": "tumor", "center": "center", "patient": "patient", "node": "node", "slide": "slide"}
 NUMBERS |= {"x_coord": "x_coord", "y_coord": "y_coord"}
 """Columns of a shard that are whole numbers, and their names in metadata.csv."""
 SIDE = 96
 CENTRES = {"train": {0, 3, 4}, "validation": {0, 1, 3, 4}, "test": {2}}
-"""The centres of each split of the copy; `validation` holds WILDS' id_val and, of centre 1, its val."""
+"""The centres in each split of the copy. Its `validation` has WILDS' id_val (centres 0, 3, 4) and val (centre 1)."""
 SPLITS: Mapping[str, tuple[int, int]] = {"train": (14, 302_436), "validation": (3, 68_464), "test": (4, 85_054)}
-"""The splits of the copy: the number of their shards and of their rows."""
+"""The number of shards and the number of rows of each split of the copy."""
 MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
 """The content of RELEASE in a miniature."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of patches and patients in a whole set.
+    """The numbers of patches and patients that a complete set has.
 
     Parameters
     ----------
-    patches : patches of each centre, (without, with tumour)
-    patients : patients of each centre
-    splits : rows in the `train` and the `id_val` of the centres that train
+    patches : number of patches of each centre (without tumour, with tumour)
+    patients : number of patients of each centre
+    splits : number of rows in the splits train and id_val of the training centres
     """
 
     patches: Mapping[int, tuple[int, int]]
@@ -166,7 +166,7 @@ class Camelyon17(Dataset):
         return receipt.also("counts per centre, label, patient and split, which are those of WILDS")
 
     def _possible(self, folder: Path) -> Sequence[Origin]:
-        """Return the origin that a finished folder is from, or else all."""
+        """Return the one origin that a finished `folder` came from, as its marker file says, or else all origins."""
         marker = folder / MARKER
         if not marker.is_file():
             return self.origins()
@@ -175,7 +175,7 @@ class Camelyon17(Dataset):
         return used or self.origins()
 
     def _take_archive(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the official archive and unpack it."""
+        """Get the official archive from the mirror or the network, and unpack it into `raw`."""
         (source,) = self.sources()
         if not (raw / FOLDER).exists():
             here = sum(f.stat().st_size for f in raw.glob(f".{FOLDER}.tar*") if f.is_file())
@@ -185,9 +185,9 @@ class Camelyon17(Dataset):
         return Receipt(f"{ARCHIVE} ({source.url})", *checked([source]))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the shards of the copy, bring them to the layout of the archive, and say what was verified.
+        """Get the shards of the copy, write their images in the archive's folders, and return what was verified.
 
-        Rows are compared with the metadata.csv of the archive if a mirror has it. Finished shards stay beside the
+        Rows are compared with the metadata.csv of the archive if the mirror has it. Finished shards stay beside the
         folder, and the next call goes on from them. Raises UserErrors that name each wrong count, and UserError for a
         damaged shard, which is deleted if it was downloaded.
         """
@@ -242,7 +242,7 @@ class Camelyon17(Dataset):
         """Write synthetic tissue of five centres, in the layout of the archive.
 
         Each centre has its own stain, scanner and patients, and each patient one slide and patches of both classes.
-        Patients of centre c have the numbers from 20 c as in the real set, or from n c if they are n > 20.
+        Patients of centre c are numbered from 20 c as in the real set, or from n c if a centre has n > 20.
         """
         import pandas as pd
 
@@ -275,7 +275,7 @@ class Camelyon17(Dataset):
 
 
 def _check(metadata: Path) -> pd.DataFrame:
-    """Return the rows of a metadata.csv. Raises UserError for an impossible place, label or centre."""
+    """Read a metadata.csv. Raises UserError for a patch without whole numbers in PLACE, an unknown label or centre."""
     frame = read_table(metadata, columns=COLUMNS)
     require_columns(metadata, frame, dict.fromkeys(PLACE, "whole numbers"), "obtain the archive again")
     for column, known in (("tumor", range(2)), ("center", range(5))):
@@ -288,13 +288,13 @@ def _check(metadata: Path) -> pd.DataFrame:
 
 
 def patch_file(row: Mapping[Any, Any]) -> str:
-    """Return the file of a patch, by its row in metadata.csv; its patient is text of three digits."""
+    """Return the path of a patch's file, from its row in metadata.csv; `row["patient"]` is text of three digits."""
     where = f"patient_{row['patient']}_node_{row['node']}"
     return f"patches/{where}/patch_{where}_x_{row['x_coord']}_y_{row['y_coord']}.png"
 
 
 def faults(frame: pd.DataFrame, expected: Counts) -> Iterator[str]:
-    """Yield what is wrong with the rows of a metadata.csv; columns as in COLUMNS, all whole numbers."""
+    """Yield a sentence for each difference between the rows of a metadata.csv and the `expected` counts and numbers."""
     import pandas as pd
 
     wrong = [name for name in COLUMNS if not pd.api.types.is_integer_dtype(frame[name])]
@@ -335,12 +335,12 @@ def faults(frame: pd.DataFrame, expected: Counts) -> Iterator[str]:
 
 
 def shards() -> dict[str, list[Source]]:
-    """Return the shards of each split. Neither their sizes nor their checksums are published."""
+    """Return the Parquet shards of the copy, by split. Neither their sizes nor their checksums are published."""
     return {name: HUB.shards(name, number) for name, (number, _) in SPLITS.items()}
 
 
 def staging(folder: Path) -> Path:
-    """Return the folder in which the layout of the archive is built."""
+    """Return the temporary folder, beside `folder`, in which the images of the copy are collected."""
     return folder.with_name(f".{folder.name}.copy")
 
 
@@ -362,7 +362,10 @@ def _receipt(compared: str | None) -> Receipt:
 
 
 def _patch(row: Row, number: int, shard: Path) -> tuple[str, Row]:
-    """Return the file of a patch, and its row of metadata.csv, with its image_id."""
+    """Return the path of a patch's file, and its row of metadata.csv with image_id, from a row of a shard.
+
+    Raises ValueError if the image is damaged, or not 96x96 pixels. Only `row` is used.
+    """
     record = {"image_id": int(row["image_id"]), **{ours: int(row[name]) for name, ours in NUMBERS.items()}}
     try:
         with Image.open(io.BytesIO(row["image"]["bytes"]), formats=["PNG"]) as image:
@@ -375,7 +378,10 @@ def _patch(row: Row, number: int, shard: Path) -> tuple[str, Row]:
 
 
 def _metadata(frames: Mapping[str, Sequence[pd.DataFrame]], new: Path) -> pd.DataFrame:
-    """Return the rows of all shards in the order of image_id. Raises UserErrors for all that is wrong with them."""
+    """Return the metadata.csv of all shards, in the order of image_id. `frames` maps a split to one table a shard.
+
+    Raises UserErrors, about the folder `new`, with each wrong count or number.
+    """
     import pandas as pd
 
     wrong = []
@@ -400,7 +406,10 @@ def _metadata(frames: Mapping[str, Sequence[pd.DataFrame]], new: Path) -> pd.Dat
 
 
 def _compared(metadata: pd.DataFrame, official: Path | None) -> str | None:
-    """Return that all rows agree with the official metadata.csv, None if there is none. Raises UserError."""
+    """Compare all rows with the metadata.csv at `official`, and return words for what was compared.
+
+    Return None if `official` is None. Raises UserError where rows differ.
+    """
     if official is None:
         return None
     columns = [*PLACE, "tumor", "center", "slide"]

@@ -75,7 +75,7 @@ class Cifar10C(Dataset):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The corruptions, in the order of the paper."""
+        """The names of the corruptions that are sites, in the order of the paper."""
         return NAMES + EXTRA if self.extra else NAMES
 
     @property
@@ -139,7 +139,7 @@ class Cifar10C(Dataset):
         return Opened(samples, image)
 
     def _official(self, folder: Path) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
-        """Return the labels of one severity, and the function that reads an image."""
+        """Return the labels (n,) of the images, and the function that reads image i, which counts over all sites."""
         labels = _labels(folder / "labels.npy")
         expected = (SEVERITIES * len(labels), SIDE, SIDE, 3)
         arrays = []
@@ -158,7 +158,10 @@ class Cifar10C(Dataset):
         return labels, image
 
     def miniature(self, raw: Path) -> None:
-        """Write synthetic digits (those of CIFAR-10's miniature) under all corruptions at all severities."""
+        """Write the digits of CIFAR-10's miniature under all corruptions at all severities, as the official files.
+
+        With `source: generated`, write CIFAR-10's miniature itself.
+        """
         # its test part has a fifth as many images of each class
         clean = _clean(images=self.bases // 2)
         if self.source == "generated":
@@ -176,11 +179,11 @@ class Cifar10C(Dataset):
 
 
 class _Corrupted:
-    """A reader of image i of sites that show the same images; it corrupts an image on demand.
+    """A function that corrupts image i on demand, where i counts over all sites, which share the same `images`.
 
-    A request for the first image of a part announces a reader that goes on: this part and the next ones are made in the
-    background, and the nearest ones are kept. Any other image outside these parts is made alone. Several threads may
-    call it.
+    Images are corrupted in parts of CHUNK images. A call for the first image of a part starts threads that make this
+    part and the next ones in the background, and the parts nearest to it are cached. An image outside of the cached
+    parts is corrupted alone. Several threads may call it.
     """
 
     def __init__(self, images: np.ndarray, sites: Sequence[str], severity: int, seed: int) -> None:
@@ -218,7 +221,7 @@ class _Corrupted:
 
 
 def _clean(**settings: int) -> Dataset:
-    """Return the dataset CIFAR-10, found by name since plug-ins do not import each other."""
+    """Return the dataset CIFAR-10, without corruptions; found by name since plug-ins do not import each other."""
     cifar10: Dataset = build("dataset", {"name": "cifar10", **settings})
     return cifar10
 
@@ -231,7 +234,7 @@ def _test_images(raw: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read images (n, 32, 32, 3) and labels (n,) of the user's .npz file. Raises UserError, with its path."""
+    """Read images (n, 32, 32, 3) uint8 and labels (n,) of the user's .npz file. Raises UserError for other arrays."""
     x, y = read_npz(path, ("x", "y"), "correct dataset.images: a file of x and y, as numpy.savez writes it")
     if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE, 3) or not len(x):
         raise UserError(path, f"x is {x.dtype} {x.shape}, expected uint8 (n, {SIDE}, {SIDE}, 3)", "correct the file")
@@ -242,7 +245,7 @@ def _from_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _labels(path: Path) -> np.ndarray:
-    """Read the labels of the images of one severity. Raises UserError if severities differ in their labels."""
+    """Read the labels (n,) of the images, which the file has once a severity. Raises UserError if severities differ."""
     labels = map_array(path, AGAIN)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % SEVERITIES:
         problem = f"is {labels.dtype} {labels.shape}, expected whole numbers (n,), n a multiple of {SEVERITIES}"

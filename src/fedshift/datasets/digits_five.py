@@ -125,7 +125,10 @@ class DigitsFive(Dataset):
             yield f"Morpho-MNIST: {morpho.DRAWN}"
 
     def _files(self) -> dict[str, list[tuple[Source, ...]]]:
-        """Return the files to obtain, by site and part; without address and checksum unless all are needed."""
+        """Return the files to obtain: for each site those of its training part, and those of its test part.
+
+        Sites whose images fedshift draws are left out. Without `complete`, files have no address and no checksum.
+        """
         made = {"synth": self.synth == "rendered", "mnistm": self.mnistm == "composed"}
         return {
             site: [tuple(s if self.complete else unchecked(s) for s in part) for part in parts]
@@ -195,24 +198,24 @@ class DigitsFive(Dataset):
 
 
 def unchecked(source: Source) -> Source:
-    """Return this file without address, checksum and size: it comes from the mirror, with any content."""
+    """Return a copy of `source` without address, checksum and size: any file of this name in the mirror is taken."""
     page = source.page or (source.url or "").rpartition("/")[0]
     return dataclasses.replace(source, url=None, md5=None, sha256=None, size=None, page=page)
 
 
 def at_hand(raw: Path, mirror: Path | None, folder: str, filename: str) -> bool:
-    """Return whether `raw` or the mirror has the file."""
+    """Return whether `raw`, the mirror or the mirror's subfolder `folder` has the file."""
     where = files.place(mirror, folder, filename)
     return (raw / filename).is_file() or (where is not None and (where / filename).is_file())
 
 
 def is_there(raw: Path, site: str, part: str) -> bool:
-    """Return whether `raw` has the files of a part."""
+    """Return whether `raw` has all files of the part "train" or "test" of a site."""
     return all((raw / s.filename).is_file() for s in FILES[site][PARTS.index(part)])
 
 
 def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read images (n, side, side) or (n, side, side, 3) uint8, and digits (n,) int64.
+    """Read images (n, side, side) or (n, side, side, 3) uint8, and digits (n,) int64, of one part of a site.
 
     MNIST-M of 32x32 is cropped to its middle: it is MNIST's 28x28 with 2 more pixels of background around it. Raises
     UserError, with the file's path.
@@ -231,7 +234,10 @@ def read(raw: Path, site: str, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tenths(label: np.ndarray, *key: object) -> np.ndarray:
-    """Return the tenth, from 0, of each image: (n,) int64. Sizes, and sizes of a class, differ by at most one."""
+    """Divide images with labels `label` (n,) at random into ten parts: return the part of each image, 0 to 9.
+
+    Parts differ by at most one image, in total and in each class. `key` names the random stream.
+    """
     order = stream("tenths", *key).permutation(len(label))
     order = order[np.argsort(label[order], kind="stable")]
     tenth = np.empty(len(label), dtype=np.int64)
@@ -240,14 +246,14 @@ def tenths(label: np.ndarray, *key: object) -> np.ndarray:
 
 
 def opened(raw: Path, site: str, part: str) -> Opened:
-    """Open the images of one part of a site."""
+    """Open the images of the part "train" or "test" of a site."""
     x, y = read(raw, site, part)
     names = [f"{site}/{part}{n:06}" for n in range(len(x))]
     return Opened(listed(names, site, y), lambda i: files.shown(x[i]))
 
 
 def write_synth(raw: Path, images: int) -> None:
-    """Write printed digits in SynthDigits' files, of all classes in turn, one tenth of them in the test part."""
+    """Write `images` drawn digits, of all classes in turn, as SynthDigits' files; one tenth is the test part."""
     with Progress("draw SynthDigits", images, "images") as bar:
         for part, sources, count in zip(PARTS, FILES["synth"], (images - images // 10, images // 10), strict=True):
             y = np.arange(count) % 10
@@ -259,7 +265,10 @@ def write_synth(raw: Path, images: int) -> None:
 
 
 def write_mnistm(raw: Path, paper: int = 0) -> None:
-    """Write MNIST-M's files for the parts of MNIST in `raw`; a digit is where it is lighter than `paper`."""
+    """Compose MNIST-M's files from the parts of MNIST that `raw` has.
+
+    Pixels of MNIST with a grey level above `paper` are the digit.
+    """
     for part, (target,) in zip(PARTS, FILES["mnistm"], strict=True):
         if is_there(raw, "mnist", part):
             x, y = read(raw, "mnist", part)
@@ -268,7 +277,7 @@ def write_mnistm(raw: Path, paper: int = 0) -> None:
 
 
 def write_miniature(raw: Path, images: int) -> None:
-    """Write all files, with `images` of each class in the training part and a quarter as many in the test part."""
+    """Write synthetic files of all sites: `images` of each class for training, and a quarter as many for testing."""
     raw.mkdir(parents=True, exist_ok=True)
     for part, each in zip(PARTS, (images, images // 4), strict=True):
         y = np.arange(10 * each) % 10

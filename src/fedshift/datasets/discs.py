@@ -14,7 +14,7 @@ from ._base import Card, Dataset, Opened, listed, names_of, read_npz
 
 FILE = "discs.npz"
 SITES = {"north": (110, 60), "south": (120, 45), "west": (100, 75), "east": (40, 22)}
-"""Brightness of the ground and contrast of a disc, in grey levels: east is dark, and its discs hardly stand out."""
+"""Sites, with grey level of the background and contrast of a disc: east is dark, and its discs hardly stand out."""
 NOISE = 8.0
 """Standard deviation of the noise of each pixel, in grey levels."""
 AGAIN = "delete it and start again: it will be drawn again"

@@ -104,7 +104,7 @@ class DomainNet10(Dataset):
         return _receipt() if finished else obtain(self.origins(), raw, mirror)
 
     def _take_archives(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the archive of each domain, and remove the folders of other classes."""
+        """Get and unpack the archive of each domain, and remove the folders of classes that are not among the ten."""
         sources = self.sources()
         for site, source in zip(SITES, sources, strict=True):
             for folder in (fetch(source, raw, mirror) / site).glob("*/"):
@@ -113,7 +113,7 @@ class DomainNet10(Dataset):
         return Receipt(f"{ARCHIVE} ({URL})", *checked(sources))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Write the folders domain/class of `raw` from the shards of the copy, and say what was verified.
+        """Write the shards of the copy as `raw`/domain/class/image, and return what was verified.
 
         Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
         UserError for a damaged shard, and for images without the names that they have in the archives: samples are
@@ -156,14 +156,14 @@ class DomainNet10(Dataset):
 
 
 def _shards() -> tuple[Source, ...]:
-    """Return the shards of the copy."""
+    """Return the Parquet shards of the copy at the Hugging Face Hub."""
     return tuple(
         HUB.source(f"data/{name}.parquet", size=size, sha256=sha256) for name, (size, sha256) in SHARDS.items()
     )
 
 
 def _receipt() -> Receipt:
-    """Return what is verified of the copy."""
+    """Return the record of what is verified, and what is not, of images from the copy."""
     verified, unverified = checked(_shards())
     return Receipt(
         f"{NAME} ({HUB.page})",
@@ -174,12 +174,15 @@ def _receipt() -> Receipt:
 
 @functools.cache
 def _names(shard: Path, column: str) -> list[str]:
-    """Return the names of the classes of a column. The head of a shard is read once."""
+    """Return the names of the classes of a shard's column, with _ for blanks. The head of the shard is read once."""
     return [name.replace(" ", "_") for name in class_names(shard, column)]
 
 
 def _place(row: Row, number: int, shard: Path) -> tuple[str, Row]:
-    """Return where an image is written, nowhere if it is of another class, and its domain."""
+    """Return the path domain/class/file of an image of a shard, and a record of its domain.
+
+    The path is '' if the image is of none of the ten classes. Raises ValueError if its name is none of DomainNet's.
+    """
     missing = sorted(set(CLASSES) - set(_names(shard, "label")))
     if missing:
         raise ValueError(f"is of a shard without the class {missing[0]!r}")

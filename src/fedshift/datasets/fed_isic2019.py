@@ -179,7 +179,7 @@ def centre(image: np.ndarray, size: int) -> np.ndarray:
 
 
 def _samples(raw: Path) -> pd.DataFrame:
-    """Return the table of `Opened`, in the order of FLamby's table. Raises UserError where the tables do not agree."""
+    """Return the table of samples in the order of FLamby's table. Raises UserError where the three tables disagree."""
     import pandas as pd
 
     table = read_table(raw / CENTRES, columns=("image", "target", "center", "fold2"), text=True)

@@ -19,7 +19,7 @@ ARCHIVE = Source(
     page="https://github.com/emma-sjwang/Dofe (its README links to Google Drive; pack the folders Domain1 to Domain4)",
 )
 BORDER = 0.5
-"""The least share of background along the border of a mask: disc and cup lie in the middle of each image."""
+"""Smallest share of background along the border of a sound mask: disc and cup lie in the middle of each image."""
 
 
 def _layout(number: int, count: int) -> Layout:

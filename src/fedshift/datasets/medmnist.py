@@ -38,7 +38,7 @@ Subset = Literal[
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts about one set: images of its three parts, MD5 sums of its files by side in pixels, names of its classes."""
+    """Facts about one set: images in train, val and test, MD5 sums of files by side in pixels, names of classes."""
 
     counts: tuple[int, int, int]
     md5: Mapping[int, str]
@@ -152,7 +152,7 @@ class MedMnist(Dataset):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, settings: Any) -> Any:
-        """Fill in the names of the set's classes where there are none."""
+        """Set `classes` to the subset's names unless the study gives names. Raises UserError for chestmnist."""
         if not isinstance(settings, dict):
             return settings
         subset = settings.get("subset", "pathmnist")
@@ -202,7 +202,7 @@ class MedMnist(Dataset):
         return joined([self._opened(self._file(raw), part) for part in PARTS])
 
     def _opened(self, file: Path, part: str) -> Opened:
-        """Return the images and the labels of a part. Raises UserError where they differ from the documentation."""
+        """Open one part: train, val or test. Raises UserError for arrays with other shapes, types or labels."""
         x, y = read_npz(file, [f"{part}_images", f"{part}_labels"], AGAIN)
         shape = (self.size, self.size) if self._facts.grey else (self.size, self.size, 3)
         if x.dtype != np.uint8 or x.shape[1:] != shape or len(x) == 0:
@@ -232,7 +232,7 @@ class MedMnist(Dataset):
             np.savez_compressed(temporary, **arrays)
 
     def _drawn(self, part: str, number: int, label: int) -> np.ndarray:
-        """Draw a digit in tones like stained tissue, (side, side, 3) or (side, side), uint8; class 10 is a lying 4."""
+        """Draw a digit in colours of stained tissue: (side, side, 3) or (side, side), uint8. Label 10 is a lying 4."""
         rng = stream("medmnist miniature", self.subset, part, number)
         ink = digit(rng, label, self.size) if label < 10 else digit(rng, 4, self.size).T
         far = part == "test"

@@ -63,29 +63,29 @@ if TYPE_CHECKING:
 Classes = dict[int | str, int | Literal["ignore"]]
 """The class of each grey value or colour of masks."""
 TABLE = "table"
-"""Name of the table among the own files; the other names are paths of images."""
+"""Name of the table in `own_files`; all other names are paths of images and masks."""
 KEPT = 2
-"""Scans that stay open for their next slice."""
+"""Number of scans that are kept open, so that their next slice is read faster."""
 SCANS = ("window", "slices", "axis", "volume", "neighbours", "spacing")
-"""Settings of the reading of scans, and of images with 16 bits and more."""
+"""Names of the settings that say how scans, and images with 16 bits and more, are read."""
 
 
 class OwnImages(Dataset):
-    """A table with the columns path, label, site and, if known, patient; images of any format that Pillow reads, scans.
+    """Your own images, listed in a table of path, label, site and patient: any format that Pillow reads, DICOM, NIfTI.
 
-    The table is a CSV with any delimiter, Excel or Parquet. Where its columns have other names, `columns` says which
-    they are, and `labels` which class each text in the column of labels means: nothing is renamed in the file itself.
-    Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
+    The table is a CSV with any delimiter, Excel or Parquet; `patient` may be empty or missing. If its columns have
+    other names, `columns` lists them, and `labels` maps texts in the column of labels to classes: the file itself stays
+    as it is. Further columns, such as the scanner, are kept with the samples; `subgroups` of a study may name them.
     `path` is relative to the table. `label` is 0, 1, ... in the order of `classes`, or the name of a class. Images are
     rotated according to their EXIF orientation. Then the shorter side is scaled to `size` and the centre is cropped.
-    Scans are DICOM and NIfTI files. Their values, and those of grey images with 16 bits and more, become 8 bits by a
-    `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
+    Scans are DICOM and NIfTI files. Their values, and the values of grey images with 16 bits and more, become 8 bits by
+    a `window`. `cine.dcm#12` and `brain.nii.gz#57` name a frame or a slice, from 1.
 
-    For segmentation `masks` is given, and a column mask names an image file of the size of each image, with a value for
-    each class, a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`, or a DICOM SEG, whose numbers of segments are
-    the values. The column label is then not needed. A column valid may name a mask of the field of view: where that is
-    0, pixels have no loss and no score.
-    Distances of edges are in millimetres where the size of a pixel is known: from the headers of scans, or else from
+    For segmentation, set `masks` and add a column mask. A mask is an image file of the size of its image, with a value
+    for each class, a slice of a NIfTI volume, such as `brain_seg.nii.gz#57`, or a DICOM SEG, whose numbers of segments
+    are the values. The column label is then not needed. A column valid may name a mask of the field of view: pixels
+    with 0 in it have no loss and no score.
+    Distances of edges are in millimetres if the size of a pixel is known: from the headers of scans, or else from
     columns spacing_y and spacing_x with the millimetres between rows and between columns of the image file.
     """
 
@@ -214,9 +214,10 @@ class OwnImages(Dataset):
         return slices
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that influence results; those that came later only where they do.
+        """Return the settings that influence results, from which ids are made; see `Plugin.identity`.
 
-        The table has one name, however its path is written, and keeps it where `moved_from` says so.
+        The path of the table is in one spelling; if `moved_from` is set, that earlier path stands for it. The setting
+        `folder` is left out.
         """
         settings = super().identity()
         del settings["moved_from"]
@@ -240,7 +241,7 @@ class OwnImages(Dataset):
         return () if self.archive else (self.table,)
 
     def own_files(self) -> dict[str, Path]:
-        """Return the table, and each image by its path in the table."""
+        """Return the table and, by their paths in the table, the files of images and masks; empty for an archive."""
         if self.archive:
             return {}
         rows, _ = self._kept_rows(self.table)
@@ -255,11 +256,11 @@ class OwnImages(Dataset):
         return [Source(self.url, self.archive, sha256=self.sha256, unpack=True)] if self.archive else []
 
     def _table(self, raw: Path) -> Path:
-        """Return the table, which may lie in the folder of the unpacked archive."""
+        """Return the path of the table, inside the unpacked archive if the dataset has one."""
         return raw / self.sources()[0].unpacked_name / self.table if self.archive else self.table
 
     def _folder(self, raw: Path) -> Path:
-        """Return the folder from which paths of images count."""
+        """Return the folder that paths of images in the table are relative to."""
         if self.folder and not self.archive:
             return self.folder
         return self._table(raw).parent / (self.folder or "")
@@ -321,7 +322,10 @@ class OwnImages(Dataset):
         )
 
     def _spacing_of(self, folder: Path, row: pd.Series, scans: Callable[[Path], Scan]) -> Spacing | None:
-        """Return the millimetres between rows and columns of a prepared image; None where nothing says it."""
+        """Return the millimetres between rows and columns of the prepared image of a row of the table.
+
+        None if neither the header of a scan nor the row states them. `scans` opens a scan.
+        """
         file, number = located(folder, row["path"])
         spacing: Spacing | None = None
         if is_scan(file):
@@ -342,20 +346,20 @@ class OwnImages(Dataset):
         return Reading(self.window, self.axis, self.volume, self.neighbours, self.spacing)
 
     def _scans(self, rows: pd.DataFrame, folder: Path) -> ScanRows:
-        """Return rows with a row for each chosen frame of a scan, and what its header says."""
+        """Return the rows with one row for each chosen frame of a scan, and findings in the headers of scans."""
         return scan_rows(rows, folder, self.slices, self._reading, self._remedy)
 
     def _scan(self, file: Path) -> Scan:
         return open_scan(file, self._reading, self._remedy)
 
     def _volume(self, file: Path) -> Scan:
-        """Return an open volume of masks."""
+        """Open a file as a volume of masks."""
         return open_scan(file, replace(self._reading, mask=True), self._anew)
 
     def _image(self, folder: Path, cell: str, scans: Callable[[Path], Scan] | None = None) -> np.ndarray:
-        """Return the image that a cell of the table names, (height, width, 3), uint8, before it becomes square.
+        """Read the image that a cell of the table names, (height, width, 3), uint8, before it becomes square.
 
-        `scans` opens a file in the place of `_scan`.
+        `scans` opens a scan, with a cache; by default it is `_scan`, without one.
         """
         file, number = located(folder, cell)
         if is_scan(file):
@@ -377,12 +381,12 @@ class OwnImages(Dataset):
 
     @property
     def _anew(self) -> str:
-        """Remedy for a mask that cannot be read: no setting leaves it out."""
+        """The remedy in errors about masks that cannot be read. No setting leaves such images out."""
         return ANEW if self.archive else "get it again, or remove its row"
 
     @property
     def _remedy(self) -> str:
-        """Remedy for an image that cannot be read."""
+        """The remedy in errors about images that cannot be read."""
         first = ANEW if self.archive else "get it again, remove its row"
         return f"{first}, or leave it out: dataset.skip_unreadable: true"
 
@@ -397,9 +401,10 @@ class OwnImages(Dataset):
         return Examined(found.rows, [*faults, *scans], facts, tuple(burnt_in_warnings(found)))
 
     def _examined(self, raw: Path, kinds: Sequence[str]) -> tuple[ScanRows, list[UserError]]:
-        """Return the rows of the table as samples, and every fault of its cells, and of its files those of some kinds.
+        """Return the table's rows as samples, one for each chosen frame, and all faults of cells and files.
 
-        Raises UserError for an unreadable file, and one without rows or without a column that it needs.
+        `kinds` are the faults of files that are looked for, of FILE_FAULTS. Raises UserError for a table that cannot be
+        read, has no rows, or lacks a column that the setting `columns` names.
         """
         table, folder = self._table(raw), self._folder(raw)
         columns = ("path", "mask", "site") if self.has_masks else ("path", "label", "site")
@@ -436,9 +441,9 @@ class OwnImages(Dataset):
     def _kept_rows(
         self, table: Path, needed: Sequence[str] = (), faults: list[UserError] | None = None
     ) -> tuple[pd.DataFrame, pd.Series]:
-        """Return the rows of the table under the names of ROLES, and the labels of those that `labels` leaves out.
+        """Return the table's rows, with column names of ROLES, and the labels of rows that `labels` leaves out.
 
-        For what is raised see `read_rows`.
+        `needed`, `faults` and the errors that are raised are as in `read_rows`.
         """
         rows = read_rows(table, needed, "list each image in a row", self.columns, self.encoding, faults)
         if self.has_masks or "label" not in rows or not self._unused:
@@ -449,11 +454,11 @@ class OwnImages(Dataset):
 
     @property
     def _unused(self) -> list[str]:
-        """The labels whose images are left out."""
+        """The labels that the setting `labels` maps to null: their images are left out."""
         return [text for text, name in self.labels.items() if name is None]
 
     def _labels(self, cells: pd.Series, table: Path) -> tuple[pd.Series, list[UserError]]:
-        """Return the number of each label's class, missing where there is none, and an error for each wrong label."""
+        """Return the class number of each label in `cells`, missing for an unknown one, and errors for wrong labels."""
         names = {c: k for k, c in enumerate(self.classes)}
         stated = {text: names[name] for text, name in self.labels.items() if name is not None}
         known = {str(k): k for k in range(len(self.classes))} | names | stated
@@ -476,7 +481,7 @@ class OwnImages(Dataset):
         return labels, shortened((fault(value, where) for value, where in rows), len(rows), table)
 
     def _usual(self, values: set[str]) -> str:
-        """Return what to do about labels that name no class; `values` are all labels of the table."""
+        """Return the remedy for labels that name no class. `values`, all labels of the table, may be counted from 1."""
         last = len(self.classes) - 1
         if str(last + 1) in values and values <= {str(k + 1) for k in range(last + 1)}:
             runs = f"labels run from {min(map(int, values))} to {last + 1} here, and must run from 0 to {last}"
@@ -484,7 +489,11 @@ class OwnImages(Dataset):
         return f"write 0 to {last} or the name of a class, or name all classes in dataset.classes"
 
     def _square(self, image: np.ndarray, resampling: int | None = None) -> np.ndarray:
-        """Return an image (height, width, ...) as a square of `size` pixels; by default scaled by Lanczos."""
+        """Return the central square of an image (height, width, ...), scaled to `size` pixels.
+
+        `resampling` is Pillow's filter, by default Lanczos. With `spacing` nothing is scaled: `size` pixels are cut
+        out, and black is added where the image ends.
+        """
         if image.shape[:2] == (self.size, self.size):
             return image
         if self.spacing is not None:

@@ -75,7 +75,7 @@ class Pacs(Dataset):
         return receipt.also("the number of images of each site")
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the copy and bring its images to the folders of the archive."""
+        """Get the copy, and write its images to the folders site/class that the archive has."""
         origin = self.origins()[1]
         (source,) = origin.sources
         folder = raw / self.sources()[0].unpacked_name
@@ -99,7 +99,10 @@ class Pacs(Dataset):
 
 
 def _place(row: Row, number: int, shard: Path) -> tuple[str, Row]:
-    """Return the file of an image, site/class/number."""
+    """Return the path site/class/number of an image of the copy, and a record of its site.
+
+    Raises ValueError for a domain or a label that PACS does not have.
+    """
     site = row["domain"]
     label = row["label"]
     if site not in SITES or label not in range(len(NAMES)):

@@ -36,7 +36,7 @@ class Polyps(Outlines):
     """1,448 images of colonoscopies; sites = cvc_300 60, cvc_clinicdb 612, cvc_colondb 380, endotect 200, etis 196.
 
     Read from SET/images and SET/masks, or SET/image and SET/mask, where SET is CVC-300, CVC-ClinicDB, CVC-ColonDB,
-    EndoTect or ETISLaribPolypDB. A mask is a polyp where it is brighter than half of white.
+    EndoTect or ETISLaribPolypDB. Pixels of a mask brighter than half of white are polyp.
     """
 
     layouts: ClassVar[Mapping[str, Layout]] = {

@@ -32,18 +32,18 @@ AGAIN = "obtain the archive again"
 BRIGHT = 0.99
 """The quantile of a volume's values that becomes white; its least value becomes black."""
 KEPT = 4
-"""Volumes that stay open for their next slice."""
+"""Number of volumes that are kept open, so that their next slice is read faster."""
 SLICES = 6
-"""Slices of a volume of the miniature."""
+"""Number of slices of a volume of the miniature."""
 SIDE = 48
-"""Voxels along the other sides of such a volume."""
+"""Voxels along each side of a slice of the miniature."""
 VOXEL = (0.6, 0.6, 3.0)
-"""Millimetres of its voxels."""
+"""Millimetres between rows, columns and slices in the miniature."""
 
 
 @dataclass(frozen=True)
 class _Volume:
-    """An open volume, its mask voxel by voxel, and the values that become black and white."""
+    """An opened volume with its mask. `window` is the values that become black and white."""
 
     image: NiftiVolume
     mask: NiftiVolume
@@ -128,7 +128,7 @@ class ProstateSites(Outlines):
         )
 
     def _numbers(self, pair: Pair) -> list[int]:
-        """Return the numbers, from 1, of the slices of a volume that are read."""
+        """Return the numbers, from 1, of the slices to read: all, or only slices with prostate by `only_structure`."""
         if not self.only_structure:
             return list(range(1, NiftiVolume.opened(pair.image, AXIAL, AGAIN).frames + 1))
         mask = _opened(pair).mask
@@ -167,7 +167,7 @@ class ProstateSites(Outlines):
         return [max(round(n * mm / self.spacing), 1) for n, mm in zip(shape, spacing, strict=True)]
 
     def _lengths(self, volume: NiftiVolume) -> Spacing | None:
-        """Return the millimetres between rows and columns of prepared slices; None where the header does not say it."""
+        """Return the millimetres between rows and columns of prepared slices; None if the header does not say them."""
         spacing = volume.spacing_of(1)
         if spacing is None:
             return None
@@ -202,7 +202,7 @@ class ProstateSites(Outlines):
 
 
 def _opened(pair: Pair) -> _Volume:
-    """Return the volume of a patient with its mask. Raises UserError for damaged files and other sizes."""
+    """Open the volume of a patient and its mask. Raises UserError for a damaged file, or a mask of another size."""
     import nibabel
 
     image, mask = (NiftiVolume.opened(file, AXIAL, AGAIN) for file in (pair.image, pair.mask))

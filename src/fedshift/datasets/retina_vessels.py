@@ -134,7 +134,7 @@ class RetinaVessels(Outlines):
                 file.unlink()
 
     def drawing(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw vessels that leave one point and bend (SIDE, SIDE), uint8."""
+        """Draw the mask of five vessels that leave one point and bend: (SIDE, SIDE), uint8."""
         rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
         centre = rng.uniform(0.3, 0.7, 2) * SIDE
         angle = np.arctan2(rows - centre[0], columns - centre[1])

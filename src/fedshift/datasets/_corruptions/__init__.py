@@ -30,7 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "weather": ("snow", "frost", "fog"),
     "digital": ("brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 }
-"""Groups of federated studies. Hendrycks and Dietterich count brightness as weather."""
+"""Corruptions by group, as federated studies group them. Hendrycks and Dietterich count brightness as weather."""
 NAMES: tuple[str, ...] = tuple(itertools.chain(*GROUPS.values()))
 """Names of the 15 corruptions of the benchmark."""
 EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")

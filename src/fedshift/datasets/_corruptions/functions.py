@@ -22,7 +22,7 @@ from ...core.rng import stream
 Streams = Sequence[np.random.Generator]
 Table = dict[str, tuple[Callable[..., np.ndarray], tuple[tuple[Any, ...], ...]]]
 ANCHORS = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])
-"""Coordinates x and y of three points 10 pixels off the middle, which is (16, 16)."""
+"""The three points (x, y) that elastic_transform moves: 10 pixels along both axes from the middle, (16, 16)."""
 LUMA = np.array([0.299, 0.587, 0.114])
 WATER, MUD = (np.array(rgb) / 255 for rgb in ((175, 238, 238), (63, 42, 20)))
 # number, and side in pixels
@@ -52,7 +52,7 @@ def gaussian_blur(images: np.ndarray, streams: Streams, sigma: float) -> np.ndar
 
 
 def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -> np.ndarray:
-    """Blur, shuffle pixels locally, blur again.
+    """Blur by a Gaussian, shuffle pixels locally `times` times, and blur again.
 
     The script walks from the lower right to the upper left and is meant to swap each pixel (from row and column 2 on)
     with a pixel at most one row above and one column left of it. It swaps views of one array, so it only copies. The
@@ -69,7 +69,7 @@ def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -
 
 
 def defocus_blur(images: np.ndarray, streams: Streams, radius: float, alias: float) -> np.ndarray:
-    """Average over a disk with a rim smoothed by 3x3 Gaussian weights; mirrored at the border pixels."""
+    """Average over a disk of `radius` pixels, with a rim smoothed by 3x3 Gaussian weights; mirrored at the border."""
     return ndimage.correlate(images / 255, disk(radius, alias)[None, :, :, None], mode="mirror")
 
 
@@ -106,7 +106,7 @@ def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) ->
 
 
 def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:
-    """Average the image and its zooms by 1, 1.01, ... up to `end`; the zoom by 1 is one of them."""
+    """Average the image and its zooms by 1, 1.01, ... up to `end`: the image itself counts twice, as zoom by 1 too."""
     n, side = images.shape[:2]
     out = np.tensordot(_zooms(side, end), (images / 255).reshape(n, side * side, 3), axes=(1, 1))
     return out.transpose(1, 0, 2).reshape(images.shape)
@@ -114,17 +114,17 @@ def zoom_blur(images: np.ndarray, streams: Streams, end: float) -> np.ndarray:
 
 @functools.cache
 def _zooms(side: int, end: float) -> np.ndarray:
-    """Return zoom_blur as one (side^2, side^2) matrix."""
+    """Return the matrix (side^2, side^2) that applies `zoom_blur` to the flattened pixels of a channel."""
     factors = np.arange(1, end, 0.01)
     zooms = [zooming(side, factor) for factor in factors]
     return (np.eye(side * side) + sum(np.kron(z, z) for z in zooms)) / (len(zooms) + 1)
 
 
 def zooming(side: int, factor: float) -> np.ndarray:
-    """Return the (side, side) matrix that zooms an axis about its middle.
+    """Return the matrix (side, side) that enlarges an axis about its middle by `factor`.
 
-    It takes the middle ceil(side / factor) pixels and interpolates round(that * factor) values linearly, from the
-    centre of the first pixel to the centre of the last. The middle `side` values are the result.
+    From the middle n = ceil(side / factor) pixels, round(n * factor) values are interpolated linearly between the
+    centres of the first and the last pixel. The middle `side` of these values are the result.
     """
     before = int(np.ceil(side / factor))
     after = round(before * factor)
@@ -183,7 +183,7 @@ def saturate(images: np.ndarray, streams: Streams, scale: float, shift: float) -
 
 
 def contrast(images: np.ndarray, streams: Streams, factor: float) -> np.ndarray:
-    """Multiply the distance to the channel's mean by `factor`."""
+    """Multiply the difference of each pixel from the mean of its channel by `factor`."""
     x = images / 255
     mean = x.mean(axis=(1, 2), keepdims=True)
     return (x - mean) * factor + mean
@@ -208,7 +208,10 @@ def jpeg_compression(images: np.ndarray, streams: Streams, quality: int) -> np.n
 
 
 def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma: float, affine: float) -> np.ndarray:
-    """Apply an affine map that moves three points by up to `affine` pixels; then displace every pixel smoothly."""
+    """Apply an affine map that moves three points by up to `affine` pixels; then displace every pixel smoothly.
+
+    The displacement is `alpha` times uniform noise from -1 to 1, smoothed by a Gaussian of `sigma` pixels.
+    """
     x = images / 255
     side = images.shape[1]
     places = np.mgrid[:side, :side].astype(float)
@@ -228,9 +231,9 @@ def elastic_transform(images: np.ndarray, streams: Streams, alpha: float, sigma:
 
 
 def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: bool) -> np.ndarray:
-    """Interpolate (n, side, side, 3) bilinearly at places (n, side, side), mirrored at the border.
+    """Interpolate images `x` (n, side, side, 3) bilinearly at coordinates `rows` and `columns` (n, side, side).
 
-    With `edge_twice`, the mirror image repeats the border pixels.
+    Images are mirrored at the border; with `edge_twice`, the mirror image repeats the border pixels.
     """
     n = np.arange(len(x))[:, None, None]
     side = x.shape[1]
@@ -254,11 +257,11 @@ def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: b
 
 
 def canny(images: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Find Canny's edges like OpenCV; return bool.
+    """Return the mask (n, side, side), bool, of the edges that Canny's method finds in grey images, as in OpenCV.
 
-    An edge pixel has a Sobel gradient of strength |dx| + |dy| above `low`, where border pixels continue outside. No
-    neighbour across the edge, in one of four directions, is stronger. It is connected to such a pixel above `high`. Of
-    two equal neighbours, only the left or the upper one is an edge.
+    An edge pixel has a Sobel gradient of strength |dx| + |dy| above `low`, where border pixels continue outside; no
+    neighbour across the edge, in one of four directions, is stronger; and it is connected to a pixel of this kind whose
+    strength is above `high`. Of two equal neighbours, only the left or the upper one is an edge.
     """
     across, down = (_sobel(images.astype(int), axis) for axis in (2, 1))
     strength = np.abs(across) + np.abs(down)
@@ -296,7 +299,7 @@ def _sobel(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def distance(edges: np.ndarray, limit: float) -> np.ndarray:
-    """Return the distance of each pixel to the nearest edge of its image, at most `limit`."""
+    """Return the distance of each pixel to the nearest pixel of `edges` (n, side, side), bool, at most `limit`."""
     # images lie so far apart along the first axis that no edge of another one is nearer than the limit
     spacing = (2 * limit, 1, 1)
     nearest = ndimage.distance_transform_edt(~edges, sampling=spacing)
@@ -304,7 +307,7 @@ def distance(edges: np.ndarray, limit: float) -> np.ndarray:
 
 
 def box(x: np.ndarray) -> np.ndarray:
-    """Return the mean over 3x3, mirrored at the border pixels; float64."""
+    """Return the mean over 3x3 pixels of images (n, side, side), mirrored at the border pixels; float64."""
     rows = ndimage.correlate1d(x.astype(float), [1, 1, 1], axis=1, mode="mirror")
     return ndimage.correlate1d(rows, [1, 1, 1], axis=2, mode="mirror") / 9
 
@@ -393,7 +396,7 @@ def textures() -> np.ndarray:
 
 
 def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np.ndarray:
-    """Return (x + amount plasma) max / (max + amount), where max is the largest value of the image."""
+    """Add clouds of `plasma`: (x + amount clouds) max / (max + amount), with max the largest value of the image."""
     x = images / 255
     most = x.max(axis=(1, 2, 3), keepdims=True)
     drawn = np.stack([rng.uniform(-1, 1, x.shape[1] ** 2 - 1) for rng in streams])
@@ -401,9 +404,10 @@ def fog(images: np.ndarray, streams: Streams, amount: float, decay: float) -> np
 
 
 def plasma(drawn: np.ndarray, decay: float) -> np.ndarray:
-    """Make clouds (n, side, side) from 0 to 1 of side^2 - 1 draws from -1 to 1: diamond-square algorithm on a torus.
+    """Return clouds (n, side, side), from 0 to 1, by the diamond-square algorithm on a torus.
 
-    Each new value is the mean of its four neighbours plus a shock. The size of shocks shrinks by decay^2 in each level.
+    `drawn` (n, side^2 - 1) are random numbers from -1 to 1. Each new value is the mean of its four neighbours plus a
+    shock. The size of shocks shrinks by decay^2 in each level.
     """
     side = round((drawn.shape[1] + 1) ** 0.5)
     height = np.zeros((len(drawn), side, side))
