@@ -1,4 +1,4 @@
-"""The base class of scores of one site's predictions, and samples by their score: ranks, placements, counts."""
+"""The base class of scores of one site's predictions, and functions for samples in the order of their scores."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from ..core.registry import Plugin
 
 
 class Metric(Plugin):
-    """A score of predictions. An undefined value, such as the AUC of a single class, is NaN.
+    """A score of the predictions for one site. An undefined value, such as the AUC of a single class, is NaN.
 
-    `title` is its name on pages, which begins with a small letter inside a sentence unless `in_sentence` says how it
-    stands there; `higher_is_better` orders tables, and `percent` says whether values are shown in
-    percent. `by_class` means that the score consists of scores of single classes, so that an interval needs enough
-    patients of each of these classes. `logit` means that the interval of a value is made on the logit scale, which
-    keeps it between 0 and 1; a value of 0 or 1 then has none. `least` is the lowest value, where intervals end; with
-    `percent` it is 0. `decides` means that of the probabilities only the most probable class counts, so that numbers of
-    images by class and most probable class give the score. `interval_note` says for the methods of a page how the
-    interval is made where that is special, and `caveat` what readers of the score must know.
+    Attributes
+    ----------
+    tasks : names of the tasks whose predictions it scores
+    title : name on pages; inside a sentence it begins with a small letter, unless it is an abbreviation
+    in_sentence : name inside a sentence, if it is another than the one that follows from `title`
+    higher_is_better : whether a larger value is better
+    percent : whether values are shares from 0 to 1, which pages show in percent
+    by_class : whether the score consists of scores of single classes, so that an interval needs enough patients of
+        each class
+    logit : whether the confidence interval of a value is made on the logit scale, which keeps it between 0 and 1
+    least : lowest possible value, where intervals end; with `percent` it is 0
+    decides : whether only the most probable class of each sample counts, so that a confusion matrix gives the score
+    interval_note : sentences for the methods of a page about an interval that is made in a special way
+    caveat : a warning that readers of the score need
     """
 
     kind: ClassVar[str] = "metric"
@@ -38,7 +44,8 @@ class Metric(Plugin):
     def value(self, label: np.ndarray, probability: np.ndarray) -> float:
         """Return the score of labels (n,) and class probabilities (n, classes).
 
-        By default, it is the mean over the samples that count, and then over the columns, of `per_sample`.
+        By default, it is the mean of `per_sample` over the samples that count (no NaN), then over its columns. It is
+        NaN if in some column no sample counts.
         """
         parts = self.per_sample(label, probability)
         if parts is None:
@@ -51,19 +58,19 @@ class Metric(Plugin):
         return float("nan")
 
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray | None:
-        """Return the contribution of each sample, (n,), if the score is their mean; else None.
+        """Return the contribution of each sample (n,) if the score is the mean of such numbers, else None.
 
         NaN means that a sample does not count. A score that is a mean of means, such as the mean recall over classes,
-        returns a column for each of these means: (n, columns).
+        returns a column for each inner mean: (n, columns).
         """
         return None
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray | None:
-        """Return by how much the score changes with the weight of each sample, to first order; None for no interval.
+        """Return the derivative of the score by the weight of each sample, or None for a score without intervals.
 
-        It is (n,), or (n, columns) for a score that is made of parts that different samples count in, such as those of
-        single classes: the change is the sum over columns, and NaN means that a sample does not count in a part. By
-        default, it follows from `per_sample`.
+        It is (n,). If the score has parts in which different samples count, such as the recalls of single classes, it
+        is (n, columns), one for each part: the derivative is the sum over columns, and NaN means that a sample does not
+        count in a part. By default, it is computed from `per_sample`.
         """
         parts = self.per_sample(label, probability)
         if parts is None:
@@ -77,11 +84,11 @@ class Metric(Plugin):
     def over_folds(
         self, label: np.ndarray, probability: np.ndarray, fold: np.ndarray
     ) -> tuple[float, np.ndarray | None]:
-        """Return the score of samples that several models predicted, one for each fold, and its `influence`.
+        """Return the score of samples that several models predicted, one model for each fold, and its `influence`.
 
-        `fold` (n,) tells the samples of the folds apart. A score that is made of `per_sample` is that of all samples
-        together. Any other compares samples with each other, and those of two models are not comparable: by default, it
-        is the mean of the folds' scores, each weighted by its share of the samples.
+        `fold` (n,) has the name of the fold of each sample. A score with `per_sample` is computed from all samples
+        together. Any other score compares samples with each other, but outputs of two models are not comparable: by
+        default, it is the mean of the folds' scores, each weighted by its share of the samples.
         """
         if self.per_sample(label, probability) is not None:
             return self.value(label, probability), self.influence(label, probability)
@@ -101,19 +108,20 @@ class Metric(Plugin):
         return whole, out
 
     def chance(self, shares: np.ndarray) -> float:
-        """Return the expected score of a guess where the classes have these shares of the samples (classes,).
+        """Return the expected score of guessing at random. `shares` (classes,) are the classes' shares of the samples.
 
-        NaN where a score says nothing about guessing.
+        By default, it is NaN: unknown.
         """
         return float("nan")
 
     @property
     def scale(self) -> str:
-        """How the interval of a value is made.
+        """The name of the way in which the confidence interval of a value is made.
 
-        `share`: of samples that are right or wrong, with Wilson's interval. `unit`: the mean of numbers from 0 to 1,
-        with the same interval for as many samples as vary as much. `logit`: on the logit scale. `mean`: the t interval
-        of a mean, and none where all samples have the same number.
+        `share`: Wilson's interval, for a share of samples that are right or wrong. `unit`: Wilson's interval too, for a
+        mean of numbers from 0 to 1, with the number of right-or-wrong samples that has the same variance. `logit`: an
+        interval on the logit scale. `mean`: the t interval of a mean; there is none if all samples have the same
+        number.
         """
         if self.logit:
             return "logit"
@@ -123,21 +131,24 @@ class Metric(Plugin):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value that the score can have; infinite where it has none."""
+        """The lowest and the highest possible value of the score; infinite where there is no bound."""
         if self.percent or self.logit:
             return 0.0, 1.0
         return self.least, np.inf
 
     @property
     def has_interval(self) -> bool:
-        """Return whether the score has an interval, because samples contribute to it or have a known influence."""
+        """Return whether the score has an interval: its class defines `per_sample` or `influence`."""
         # The base class derives each from the other, so that one of the two must be overridden.
         cls = type(self)
         return cls.per_sample is not Metric.per_sample or cls.influence is not Metric.influence
 
 
 def compared(label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Return the classes that are compared with the rest: class 1 of two; of more, those that are present."""
+    """Return the classes that a ranking score compares with all other classes: class 1 if there are two classes.
+
+    With more than two classes, each class that is in `label` (n,) is compared with all others.
+    """
     if probability.shape[1] == 2:
         return np.array([1])
     return np.unique(label)
@@ -164,7 +175,7 @@ def midranks(values: np.ndarray) -> np.ndarray:
 
 
 def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
-    """Return the area under the ROC curve and the placements of samples (n,), of which both classes must be there.
+    """Return the area under the ROC curve and the placements of samples (n,); both classes must be present.
 
     With midranks T over all samples and over each class alone, V10 = (T - T_positive) / n and
     V01 = 1 - (T - T_negative) / m for m positives and n negatives (Sun and Xu, IEEE Signal Process Lett 2014;21:1389).
@@ -181,7 +192,10 @@ def placements(positive: np.ndarray, score: np.ndarray) -> Placements:
 
 
 def reached(positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many positives, and how many samples, reach each distinct score, from the highest down; both (k,)."""
+    """Return the numbers of positives, and of all samples, that score at least as much as each distinct score.
+
+    Both are (k,), for the k distinct scores from the highest down. `positive` (n,) is bool.
+    """
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
     return np.cumsum(positive[order])[last], last + 1

@@ -44,7 +44,7 @@ class BalancedAccuracy(Metric):
 
 
 class Recall(Metric):
-    """Share of the samples of class `of` that are predicted as such; NaN if there are none, or not two classes."""
+    """Share of the samples of class `of` that are predicted as `of`; NaN without any, and unless there are two classes."""
 
     by_class = True
     decides = True
@@ -73,9 +73,9 @@ class Specificity(Recall):
 
 
 class Brier(Metric):
-    """Squared error of the probabilities.
+    """Mean squared error of the class probabilities.
 
-    With two classes, the error of class 1 (0 to 1); with more, the sum over classes (0 to 2).
+    With two classes, it is the error of class 1 (0 to 1); with more, the sum over classes (0 to 2).
     """
 
     name = "brier"

@@ -11,9 +11,9 @@ from ._base import Metric
 
 
 class MaskMetric(Metric):
-    """A score of masks, from what is kept of each image or patient: counts of pixels and distances of surfaces.
+    """A score of predicted masks, from the counts of pixels and the distances of edges of each image or patient.
 
-    A score is made for each structure, as the mean over images or patients, and is then the mean over structures.
+    The score of each structure is the mean over images or patients; the score is the mean over structures.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
@@ -21,7 +21,8 @@ class MaskMetric(Metric):
     def of_structure(self, *_: Any, **numbers: Any) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures); NaN where it is not defined.
 
-        `numbers` are tp, fp, fn, hd95, assd and nsd, each (n, structures). By default, it is the one of this name.
+        `numbers` are tp, fp and fn (pixels), hd95, assd and nsd, each (n, structures). By default, the score is the
+        number with the name of the metric.
         """
         return np.asarray(numbers[self.name])
 
@@ -32,7 +33,8 @@ class MaskMetric(Metric):
     def per_sample(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         """Return the score of each image or patient and structure (n, structures).
 
-        `probability` (n, structures x numbers) are the predictions of the task segmentation; labels play no part.
+        `probability` (n, structures x numbers) has, for each structure, the numbers tp, fp, fn, hd95, assd and nsd that
+        the task segmentation keeps in the place of probabilities. `label` is not used.
         """
         table = probability.reshape(len(probability), -1, len(NUMBERS))
         with np.errstate(invalid="ignore", divide="ignore"):  # an empty structure has no score: NaN
@@ -52,7 +54,7 @@ class SurfaceDistance(MaskMetric):
 
 
 class Dice(MaskMetric):
-    """2 |A and B| / (|A| + |B|). A missed structure and a false alarm have 0; without both there is none."""
+    """2 |A and B| / (|A| + |B|) of mask A and reference B: 0 if only one of them is empty, NaN if both are."""
 
     name = "dice"
     title = "Dice"
@@ -63,7 +65,7 @@ class Dice(MaskMetric):
 
 
 class IoU(MaskMetric):
-    """|A and B| / |A or B|. A missed structure and a false alarm have 0; without both there is none."""
+    """|A and B| / |A or B| of mask A and reference B: 0 if only one of them is empty, NaN if both are."""
 
     name = "iou"
     title = "IoU"
@@ -74,7 +76,7 @@ class IoU(MaskMetric):
 
 
 class HD95(SurfaceDistance):
-    """The larger of both directions' 95th percentiles of the distance between surfaces, as in MONAI.
+    """95th percentile of the distance between the edges of mask and reference, in the worse direction, as in MONAI.
 
     A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
     """
@@ -85,7 +87,7 @@ class HD95(SurfaceDistance):
 
 
 class ASSD(SurfaceDistance):
-    """The mean distance of the edge pixels of mask and reference to the other edge.
+    """Mean distance between the edges of mask and reference, over the edge pixels of both.
 
     A missed structure and a false alarm count as the diagonal of the image, so that they cannot improve the mean.
     """
@@ -96,9 +98,9 @@ class ASSD(SurfaceDistance):
 
 
 class NSD(MaskMetric):
-    """The share of the edge pixels of mask and reference that lie within the task's tolerance of the other edge.
+    """Share of the edge pixels of mask and reference that lie within the task's tolerance of the other one's edge.
 
-    A missed structure and a false alarm have 0.
+    It is 0 for a missed structure and for a false alarm.
     """
 
     name = "nsd"
@@ -107,7 +109,7 @@ class NSD(MaskMetric):
 
 
 class VolumeError(MaskMetric):
-    """||A| - |B|| / |B| with the reference B; none where the reference is empty."""
+    """||A| - |B|| / |B| of mask A and reference B: NaN if the reference is empty."""
 
     name = "volume_error"
     title = "Volume error"
@@ -120,7 +122,7 @@ class VolumeError(MaskMetric):
 
 
 class Missed(MaskMetric):
-    """The share of the images or patients with a structure where no pixel of it is predicted."""
+    """Share of the images or patients with a structure of which no pixel is predicted."""
 
     name = "missed"
     title = "Missed"
@@ -132,7 +134,7 @@ class Missed(MaskMetric):
 
 
 class FalseAlarms(MaskMetric):
-    """The share of the images or patients without a structure where a pixel of it is predicted; none if all have it."""
+    """Share of the images or patients without a structure of which a pixel is predicted; NaN if all have it."""
 
     name = "false_alarms"
     title = "False alarms"

@@ -8,10 +8,10 @@ from ._base import Metric, compared, reached
 
 
 class AP(Metric):
-    """Average precision of class 1, the area under its steps of precision by recall; NaN if there is only one class.
+    """Average precision of class 1, the area under its precision-recall curve; NaN if labels have only one class.
 
     It is the sum of (R_k - R_(k-1)) P_k over distinct scores, without interpolation, as in scikit-learn. With more than
-    two classes, it is the mean over the present classes, each against the rest. The value of a random model is the
+    two classes, it is the mean over the present classes, each against all others. The value of a random model is the
     share of positive samples.
     """
 
@@ -35,9 +35,10 @@ class AP(Metric):
         return float(np.mean(scores))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return two columns for each class against the rest: the derivative of the score by the weight of each sample.
+        """Return the derivative of the score by the weight of each sample, (n, 2 classes).
 
-        The first holds it for samples of the class, and the second for the rest: either must be there.
+        Each compared class has two columns: one for its own samples, and one for all others; elsewhere they are NaN. So
+        an interval needs patients of both.
         """
         if len(np.unique(label)) < 2:
             return np.full((len(label), 1), np.nan)
@@ -55,7 +56,7 @@ class AP(Metric):
 
 
 def _average(positive: np.ndarray, score: np.ndarray) -> float:
-    """Return the average precision of samples (n,), of which one is positive at least."""
+    """Return the average precision of samples (n,), at least one of which is positive."""
     found, flagged = reached(positive, score)
     return float((np.diff(found, prepend=0) * (found / flagged)).sum() / found[-1])
 

@@ -10,7 +10,7 @@ from ._base import Metric, compared, placements
 class AUC(Metric):
     """Area under the ROC curve of class 1; NaN if the labels have only one class.
 
-    With more than two classes, the mean over the classes that are present, each against the rest.
+    With more than two classes, it is the mean over the classes that are present, each against all others.
     """
 
     title = "AUC"
@@ -30,9 +30,11 @@ class AUC(Metric):
         return float(np.mean(areas))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return two columns for each class against the rest: V - AUC by the number of its samples, and of the rest.
+        """Return the derivative of the score by the weight of each sample, (n, 2 classes).
 
-        V are the placements. The variance that follows is that of DeLong and of Obuchowski (Biometrics 1997;53:567).
+        Each compared class has two columns: (V - AUC) / m for its m samples, and (V - AUC) / n for the n others, with
+        the placements V; elsewhere they are NaN. It gives the variance of DeLong and of Obuchowski (Biometrics
+        1997;53:567).
         """
         if len(np.unique(label)) < 2:
             return np.full((len(label), 1), np.nan)
@@ -47,9 +49,9 @@ class AUC(Metric):
     def over_folds(
         self, label: np.ndarray, probability: np.ndarray, fold: np.ndarray
     ) -> tuple[float, np.ndarray | None]:
-        """Return the share of the pairs of two samples of one fold that are ranked rightly, and its `influence`.
+        """Return the share of pairs, a positive and a negative sample of one fold, in the right order, and `influence`.
 
-        It is the mean of the folds' areas, each weighted by its number of pairs of a positive and a negative sample.
+        It is the mean of the folds' areas under the ROC curve, each weighted by its number of such pairs.
         """
         classes = compared(label, probability)
         areas = []

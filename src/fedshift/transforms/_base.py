@@ -1,4 +1,4 @@
-"""The base class of image transforms, which work on whole batches, and a change that differs by image."""
+"""The base class of image transforms, which work on whole batches, and a function for changes that differ by image."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ class Transform(Plugin):
     mask that is given as a further channel. `stays`: it changes values alone. Empty where unknown: a study with masks
     refuses it."""
     per_site: ClassVar[bool] = False
-    """True if it adapts to a site by `fit` and `fitted`."""
+    """True if the transform depends on statistics of each site's images, by `fit` and `fitted`."""
 
     def fit(self, batches: Iterable[Tensor]) -> Tensor:
-        """Return statistics of a site's images, given in batches, for a class that says `per_site`."""
+        """Return the statistics of a site's images, which come in batches, for a class with `per_site`."""
         raise TypeError(f"{type(self).__name__} takes no statistics")
 
     def fitted(self, own: Tensor, clients: Sequence[Tensor]) -> tuple[Transform, ...]:
-        """Return what acts at a site with these statistics; `clients` are those of all clients, in training only."""
+        """Return the transforms to apply at a site whose statistics are `own`, for a class with `per_site`.
+
+        `clients` are the statistics of all clients in training; in prediction it is empty.
+        """
         raise TypeError(f"{type(self).__name__} takes no statistics")
 
     def require(self, shape: tuple[int, ...]) -> None:
         """Raise UserError for settings that cannot work on images of `shape` (channels, height, width).
 
-        `fedshift check` calls this. It may import what the head of the workflow must not wait for.
+        `fedshift check` calls this. It may import slow libraries, which planning a workflow must not wait for.
         """
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
@@ -50,20 +53,20 @@ class Transform(Plugin):
         return image
 
     def prepare_mask(self, mask: np.ndarray) -> np.ndarray:
-        """Transform the mask (height, width), uint8, of a stored image as `prepare` moves the image."""
+        """Move the pixels of a stored image's mask (height, width), uint8, as `prepare` moves the pixels of the image."""
         return mask
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        """Transform a batch (batch, channels, height, width), float, into another; all randomness is from `rng`."""
+        """Return a transformed batch (batch, channels, height, width), float. All random draws are from `rng`."""
         return x
 
 
 @functools.cache
 def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that the network sees of stored images of `shape` (channels, height, width).
+    """Return the shape of the images that the network gets from stored images of `shape` (channels, height, width).
 
-    Any transform may resize, so those that always act are tried on a black image. Vectors, (features,), keep their
-    shape.
+    A transform may resize, so all that act in prediction too are tried on a black image. Vectors, (features,), keep
+    their shape.
     """
     if len(shape) != 3 or not any(transform.when == "always" for transform in transforms):
         return shape
@@ -76,10 +79,10 @@ def shape_after(transforms: tuple[Transform, ...], shape: tuple[int, ...]) -> tu
 def greys_after(
     transforms: tuple[Transform, ...], shape: tuple[int, ...]
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the values of a black and of a white pixel as the network sees them, for each channel.
+    """Return the values that the network gets for a black and for a white pixel, each for all channels.
 
-    The transforms that always act are tried on a black and on a white image of `shape` (channels, height, width), and
-    the middle pixel is taken. None for vectors, which have no grey levels.
+    The transforms that act in prediction too are tried on a black and on a white image of `shape` (channels, height,
+    width), and the middle pixel is taken. Return None for vectors, which have no grey levels.
     """
     if len(shape) != 3:
         return None
@@ -91,7 +94,7 @@ def greys_after(
 
 
 def _seen(transforms: tuple[Transform, ...], x: Tensor) -> Tensor:
-    """Return a batch after the transforms that always act."""
+    """Return a batch after the transforms that act in training and in prediction, without augmentation."""
     for transform in transforms:
         if transform.when == "always":
             x = transform.apply(x, stream(0, "black"))
@@ -99,9 +102,9 @@ def _seen(transforms: tuple[Transform, ...], x: Tensor) -> Tensor:
 
 
 def changed_by_group(x: Tensor, groups: np.ndarray, changes: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
-    """Return a batch (batch, channels, height, width) in which each image is changed as its group is.
+    """Return a batch (batch, channels, height, width) with the change `changes[groups[k]]` applied to image k.
 
-    `groups` (batch,) are positions in `changes`, each of which takes a batch and keeps its shape.
+    `groups` (batch,) are positions in `changes`. A change is a function of a batch that keeps its shape.
     """
     import torch
 

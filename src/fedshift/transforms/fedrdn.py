@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST = 1e-6
-"""Least standard deviation, for images of one grey level."""
+"""Standard deviations below this are raised to it: images of one grey level have 0."""
 ROUNDING = 1e-3
-"""How far grey levels may lie outside of 0 to 1."""
+"""Tolerance for grey levels outside of 0 to 1, which rounding causes."""
 
 
 class FedRDN(Transform):
-    """Each training image is normalised by the mean and the deviation of a client drawn at random, others by their own.
+    """Normalisation of training images by mean and deviation of a random client, of all others by those of their site.
 
     Statistics of a site are, for each channel, the mean of its images and the mean of their standard deviations over
-    pixels. Before training each client sends its own, of its training images without augmentation, and gets all others:
-    2 floats a channel up, once. One that trains alone gets none. In training a client is
-    drawn for each image, with mean and deviation together, as in the paper; its code draws one of each for a batch.
+    pixels. Before training each client sends its own statistics, of its training images without augmentation, and gets
+    those of all other clients: 2 floats a channel up, once. A client that trains alone gets none. In training a client
+    is drawn for each image, with mean and deviation together, as in the paper; its code draws a mean and a deviation
+    for a batch.
 
-    In validation and prediction an image is normalised by the statistics of its site: of training images at
-    internal sites, and of all images that are predicted at external ones, whose labels play no part. These are
-    information about the site that other methods do not have. A batch without a site is normalised by its own
-    statistics.
+    In validation and prediction an image is normalised by the statistics of its site: at internal sites of training
+    images, and at external sites of all images that are predicted, without their labels. Other methods do not have this
+    information about external sites. A batch without a site is normalised by its own statistics.
 
-    It acts on grey levels from 0 to 1, and takes the place of `normalize`: put it behind `scale_intensity`. With one
-    client, or equal statistics, it is an ordinary normalisation.
+    It acts on grey levels from 0 to 1 and replaces `normalize`: put it behind `scale_intensity`. With one client, or
+    equal statistics, it is an ordinary normalisation.
     """
 
     mask = "stays"
@@ -73,7 +73,7 @@ class _Own(Transform):
 
 
 class _Redraw(Transform):
-    """Normalisation by the statistics of clients drawn at random, of images that were normalised by their own."""
+    """Renormalisation of images that have their own site's statistics, by those of a client drawn for each image."""
 
     when = "train"
     own: Any

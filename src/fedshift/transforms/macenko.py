@@ -12,9 +12,9 @@ from ._base import Transform
 
 
 class Macenko(Transform):
-    """Mapping of each image's haematoxylin and eosin to a common reference (`NormalizeHEStains`), once, in preparation.
+    """Stain normalisation of haematoxylin and eosin to a common reference, by MONAI's `NormalizeHEStains`.
 
-    An image stays as it is if it has little tissue, or if its two stains cannot be separated: stain directions that are
+    It acts once, when images are prepared. An image stays as it is if it has little tissue, or if its two stains cannot be separated: stain directions that are
     estimated from a few pixels would give all others wrong colours.
     """
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TURN = threading.RLock()
-"""MONAI has one switch for the whole process, and batches may be read in a thread."""
+"""Lock around MONAI's switch for metadata, which is one for the whole process: several threads may read batches."""
 
 
 @contextmanager
 def without_tracking() -> Iterator[None]:
-    """Let MONAI's transforms return plain tensors inside the block, without records of what they did."""
+    """Let MONAI's transforms return plain tensors, without metadata of what they did, inside a `with` block."""
     from monai.data import get_track_meta, set_track_meta
 
     with _TURN:
@@ -71,14 +71,14 @@ class Monai(Transform):
 
     @property
     def mask(self) -> Literal["", "stays"]:  # type: ignore[override]
-        """Return `stays` for a class that changes grey levels alone, and nothing for one that may move pixels."""
+        """Return "stays" for a class that changes grey levels alone, and "" for a class that may move pixels."""
         return "stays" if type(self._built).__module__.startswith("monai.transforms.intensity") else ""
 
     def __hash__(self) -> int:
         return hash(digest.canonical(self.spec()))
 
     def require(self, shape: tuple[int, ...]) -> None:
-        """Raise UserError if images of `shape` (channels, height, width) cannot pass through it."""
+        """Raise UserError if the transform fails on images of `shape` (channels, height, width)."""
         import torch
 
         from ..core.rng import stream
@@ -98,7 +98,7 @@ class Monai(Transform):
             return torch.stack([self._one(built, image, seed) for image, seed in zip(x, seeds, strict=True)])
 
     def _one(self, built: Any, image: Tensor, seed: int | None) -> Tensor:
-        """Return one image (channels, height, width) after the transform."""
+        """Return an image (channels, height, width) after MONAI's transform `built`; `seed` is None if it draws nothing."""
         import torch
 
         if seed is not None:
@@ -130,7 +130,7 @@ class Monai(Transform):
 
     @functools.cached_property
     def _built(self) -> Any:
-        """The transform. Raises UserError for an unknown class or setting, and for a value that MONAI refuses."""
+        """MONAI's transform. Raises UserError for an unknown class or setting, and for a value that MONAI refuses."""
         from monai import transforms
 
         classes = {
