@@ -1,4 +1,4 @@
-"""The base class of datasets, which say where raw files come from and how images are read, and shared readers."""
+"""The base class of datasets, which say where raw files come from and how images are read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ All others are further columns: facts such as the scanner, by which a study may 
 def names_of(classes: Sequence[str], what: str = "labels", of: str = "") -> Any:
     """Return the pydantic field `classes` of a dataset with a fixed number of classes, which a study may rename.
 
-    `classes` are the default names. The field's description is "names of the `what` 0 to 9`of`".
+    `classes` are the default names. `what` and `of` are words of the field's description, such as "names of the labels
+    0 to 9", or "names of the classes 0 and 1 of a mask".
     """
     last = len(classes) - 1
     words = f"names of the {what} 0 {'and' if last == 1 else 'to'} {last}{of}"

@@ -154,7 +154,7 @@ class Outlines(Dataset):
         )
 
     def classes_of(self, pair: Pair) -> np.ndarray:
-        """Read the class of each pixel (height, width), uint8. Raises UserError if the image has another size."""
+        """Read the mask of `pair`: the class of each pixel (height, width), uint8. Raises UserError if sizes differ."""
         image, grey = (read_image(file)[..., 0] for file in (pair.image, pair.mask))
         if image.shape != grey.shape:
             sizes = ["{1}x{0}".format(*pixels.shape) for pixels in (grey, image)]

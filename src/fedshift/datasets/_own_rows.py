@@ -113,7 +113,7 @@ def headed(name: str) -> str:
 
 
 def label_texts(cells: pd.Series) -> pd.Series:
-    """Return labels as text; `1.0` and `1,0`, as spreadsheets write whole numbers, become `1`. Empty cells stay."""
+    """Return labels as text; `1.0` and `1,0`, as spreadsheets write whole numbers, are `1`. Empty cells stay empty."""
     texts = {cell: re.sub(r"^(\d+)[.,]0$", r"\1", str(cell).strip()) for cell in cells.dropna().unique()}
     return cells.map(texts).astype(object).where(cells.notna(), None)
 

@@ -27,14 +27,14 @@ SERIES = "Outputs/cpac/filt_noglobal/rois_ho/"
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
 SITES = ("NYU", "UCLA_1", "UM_1", "USM")
 PUBLISHED = {"NYU": 167, "UCLA_1": 63, "UM_1": 88, "USM": 52}
-"""Subjects of each site in FedBN's table 10."""
+"""Number of subjects of each site in FedBN's table 10."""
 NO_FILE = "no_filename"
 ROIS = 111
 DROPPED = 82
 FEATURES = (ROIS - 1) * (ROIS - 2) // 2
 AGAIN = "obtain it again"
 LARGEST = 1 - 1e-7
-"""Correlations are clipped to this: two equal series have correlation 1, of which Fisher's z is infinite."""
+"""Correlations are clipped to this before Fisher's z, which is infinite for 1, the correlation of equal series."""
 
 
 class Abide(Dataset):

@@ -66,7 +66,7 @@ CENTRES = {"train": {0, 3, 4}, "validation": {0, 1, 3, 4}, "test": {2}}
 SPLITS: Mapping[str, tuple[int, int]] = {"train": (14, 302_436), "validation": (3, 68_464), "test": (4, 85_054)}
 """The number of shards and the number of rows of each split of the copy."""
 MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
-"""The content of RELEASE in a miniature."""
+"""The content of the file RELEASE in a miniature."""
 
 
 @dataclass(frozen=True)

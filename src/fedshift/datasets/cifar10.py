@@ -13,7 +13,7 @@ from ._divided import CIFAR10, CLASSES, FOLDER, SIDE, TEST, Cifar
 
 
 class Cifar10(Cifar):
-    """CIFAR-10 has 50,000 training images (32x32 RGB), which a study divides into clients, and 10,000 at the site test.
+    """50,000 training images (32x32 RGB) of CIFAR-10, divided among clients, and 10,000 test images at the site test.
 
     Images are read from the official binary version, which has no pickles. A record has 3,073 bytes: the label, then
     the red, green and blue planes.

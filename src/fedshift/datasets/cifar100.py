@@ -30,7 +30,7 @@ NAMES = tuple(WORDS.split())
 
 
 class Cifar100(Cifar):
-    """CIFAR-100 has 50,000 training images (32x32 RGB), which a study divides into clients, and 10,000 test images.
+    """50,000 training images (32x32 RGB) of CIFAR-100, divided among clients, and 10,000 test images at the site test.
 
     Images are read from the official binary version, which has no pickles. A record has 3,074 bytes: the coarse label
     (not used), the fine label (0 to 99), and the red, green and blue planes. MD5 as on the official page.

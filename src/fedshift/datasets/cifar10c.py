@@ -37,7 +37,7 @@ SHARED = (
 
 
 class Cifar10C(Dataset):
-    """10,000 test images of CIFAR-10 under each of 15 corruptions (19 with extra) at one severity; site = corruption.
+    """10,000 test images of CIFAR-10 under each of 15 corruptions (19 with `extra`) at one severity; site = corruption.
 
     The official files have an array (50000, 32, 32, 3) uint8 for each corruption, with 10,000 rows for each severity.
     With `source: generated`, the images of CIFAR-10's own archive, or of the user's file, are corrupted here, when they

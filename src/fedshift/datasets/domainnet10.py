@@ -67,8 +67,8 @@ class DomainNet10(Dataset):
     Read from domain/class/image, with one archive for each domain (18 GB in all; after unpacking, folders of other
     classes are removed). Where their server does not give them, the images come from a copy at the Hugging Face Hub,
     under the same names. FedBN and FedTAN use lists of some of these images, which are not available. Images become
-    squares of side `size`; as in FedBN, their aspect ratio is not kept. The authors publish no MD5 sums; these are the
-    same in several public libraries.
+    squares of side `size`; as in FedBN, their aspect ratio is not kept. The authors publish no MD5 sums: those
+    used here are from several public libraries, which agree.
     """
 
     site_kind = "domain"
@@ -116,8 +116,8 @@ class DomainNet10(Dataset):
         """Write the shards of the copy as `raw`/domain/class/image, and return what was verified.
 
         Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
-        UserError for a damaged shard, and for images without the names that they have in the archives: samples are
-        named after them.
+        UserError for a damaged shard or for an image with another name than in the archives, since samples are named
+        after the files.
         """
         shelf = self.origins()[1].shelf(mirror)
         new = raw / STAGING

@@ -23,9 +23,9 @@ AGAIN = "delete it and start again: it will be drawn again"
 class Gaussians(Dataset):
     """Vectors of 10 numbers: class 0 ~ N(-1, S), class 1 ~ N(+1, S); S = I at client1, I or correlated at client2.
 
-    FedBN, appendix F. It states neither the correlated S nor the number of samples. This project's decisions: S has
-    ones on its diagonal and `correlation` elsewhere, and each client has 1,000 samples. At client2, half the samples of
-    each class come from each S.
+    Source: FedBN, appendix F, which states neither the correlated S nor the number of samples. This project's
+    decisions: the correlated S has ones on its diagonal and `correlation` elsewhere, and each client has 1,000 samples.
+    At client2, S is I for half of the samples of each class and correlated for the other half.
 
     With correlations of equal sign the optimal rule is the sign of the sum. Its error is Phi(-sqrt(10 / (1 + 9
     correlation))): 0.08% for S = I, and 8.9% for correlated samples with correlation 0.5, so that no network reaches

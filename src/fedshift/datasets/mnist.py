@@ -15,7 +15,7 @@ from ._divided import CAVEAT, CLASSES, Divided
 
 
 class Mnist(Divided):
-    """MNIST has 60,000 training images (28x28 grey), which a study divides into clients, and 10,000 at the site test.
+    """60,000 training images (28x28 grey) of MNIST, divided among clients, and 10,000 test images at the site test.
 
     Read from the official IDX files (those of torchvision's first source), which stay compressed.
     """

@@ -30,8 +30,8 @@ class Pacs(Dataset):
 
     Read from site/class/image, as DomainBed unpacks its PACS.zip. Images are 227x227 pixels and become squares of side
     `size`. No lasting address and no checksum of that archive are known, so images are counted; without it in a mirror,
-    a copy in one Parquet file is downloaded (191 MB; in a mirror: pacs.parquet). Its images have other names, so the
-    split is another draw.
+    a copy in one Parquet file is downloaded (191 MB; in a mirror: pacs.parquet). Its images have other names, so they
+    are split otherwise.
     """
 
     site_kind = "domain"

@@ -68,7 +68,7 @@ class ProstateSites(Outlines):
 
     Read from SITE/CaseNN.nii.gz and SITE/CaseNN_segmentation.nii.gz. A volume is a patient, and each axial slice an
     image. Values of a mask above 0 are prostate, since some sites number its zones. A mask is laid on its volume voxel
-    by voxel, whatever its header says, as by all who read this set. The least value of a volume becomes black, and the
+    by voxel, whatever its header says, as is usual for this set. The least value of a volume becomes black, and the
     0.99 quantile white. The column `spacing` has the millimetres between rows, columns and slices.
     """
 

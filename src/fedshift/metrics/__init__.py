@@ -1,4 +1,4 @@
-"""Scores of one site's predictions, one file each; those of a few lines share `_classes` and `_masks`.
+"""Scores of one site's predictions, one file each; short ones share the files `_classes` and `_masks`.
 
 A file here turns labels and probabilities into a number, and gives the contribution of each sample to it.
 Means over sites, intervals and comparisons belong to `analysis`.
@@ -12,4 +12,4 @@ SHARED_FILES = {
     **dict.fromkeys(("accuracy", "balanced_accuracy", "brier", "ece", "sensitivity", "specificity"), "_classes"),
     **dict.fromkeys(("assd", "dice", "false_alarms", "hd95", "iou", "missed", "nsd", "volume_error"), "_masks"),
 }
-"""The file of each metric that has none of its own: there the class states its `name`."""
+"""The module of each metric that shares a file with others; its class states the `name` of the metric."""

@@ -44,7 +44,7 @@ class BalancedAccuracy(Metric):
 
 
 class Recall(Metric):
-    """Share of the samples of class `of` that are predicted as `of`; NaN without any, and unless there are two classes."""
+    """Share of the samples of class `of` that are predicted as `of`; NaN without any, and for more than two classes."""
 
     by_class = True
     decides = True
@@ -96,7 +96,7 @@ class Brier(Metric):
 
 
 class ECE(Metric):
-    """Gap between confidence and accuracy, averaged over bins of equal width of the top class's confidence.
+    """Expected calibration error: gap between confidence and accuracy, averaged over bins of the top confidence.
 
     Guo et al., On Calibration of Modern Neural Networks (2017), equation 3; bins are open on the left.
     """

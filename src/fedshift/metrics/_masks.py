@@ -1,4 +1,4 @@
-"""Scores of masks: overlap, distance of edges, volume, and structures that are missed or invented."""
+"""Scores of masks: overlap, distance of edges, volume, and structures that are missed or falsely predicted."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class AP(Metric):
         return float(np.mean(scores))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return the derivative of the score by the weight of each sample, (n, 2 classes).
+        """Return the derivative of the score by the weight of each sample, (n, 2 c) for c compared classes.
 
-        Each compared class has two columns: one for its own samples, and one for all others; elsewhere they are NaN. So
+        Each class has two columns: one for its own samples, and one for all others; elsewhere they are NaN. So
         an interval needs patients of both.
         """
         if len(np.unique(label)) < 2:

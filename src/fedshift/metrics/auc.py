@@ -30,10 +30,10 @@ class AUC(Metric):
         return float(np.mean(areas))
 
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
-        """Return the derivative of the score by the weight of each sample, (n, 2 classes).
+        """Return the derivative of the score by the weight of each sample, (n, 2 c) for c compared classes.
 
-        Each compared class has two columns: (V - AUC) / m for its m samples, and (V - AUC) / n for the n others, with
-        the placements V; elsewhere they are NaN. It gives the variance of DeLong and of Obuchowski (Biometrics
+        Each class has two columns: (V - AUC) / (c k) for its own k samples, and with the number k of all others for
+        these; V are the placements, and all else is NaN. It gives the variance of DeLong and of Obuchowski (Biometrics
         1997;53:567).
         """
         if len(np.unique(label)) < 2:

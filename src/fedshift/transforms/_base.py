@@ -25,9 +25,9 @@ class Transform(Plugin):
     kind: ClassVar[str] = "transform"
     when: ClassVar[Literal["prepare", "train", "always"]] = "always"
     mask: ClassVar[Literal["", "stays", "moves"]] = ""
-    """What happens to the mask of an image. `moves`: `apply` moves pixels without mixing their values, and so moves a
-    mask that is given as a further channel. `stays`: it changes values alone. Empty where unknown: a study with masks
-    refuses it."""
+    """What the transform does to an image's mask. `moves`: `apply` moves pixels without mixing their values, so that a
+    mask can be passed as a further channel. `stays`: it changes pixel values only. Empty if unknown: a study with masks
+    refuses the transform."""
     per_site: ClassVar[bool] = False
     """True if the transform depends on statistics of each site's images, by `fit` and `fitted`."""
 
@@ -53,7 +53,7 @@ class Transform(Plugin):
         return image
 
     def prepare_mask(self, mask: np.ndarray) -> np.ndarray:
-        """Move the pixels of a stored image's mask (height, width), uint8, as `prepare` moves the pixels of the image."""
+        """Move the pixels of a stored image's mask (height, width), uint8, as `prepare` moves those of the image."""
         return mask
 
     def apply(self, x: Tensor, rng: np.random.Generator) -> Tensor:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 LEAST = 1e-6
 """Standard deviations below this are raised to it: images of one grey level have 0."""
 ROUNDING = 1e-3
-"""Tolerance for grey levels outside of 0 to 1, which rounding causes."""
+"""Grey levels may lie outside of 0 to 1 by this much, through rounding."""
 
 
 class FedRDN(Transform):
-    """Normalisation of training images by mean and deviation of a random client, of all others by those of their site.
+    """Normalisation of training images by mean and deviation of a random client, and of other images by their site's.
 
     Statistics of a site are, for each channel, the mean of its images and the mean of their standard deviations over
     pixels. Before training each client sends its own statistics, of its training images without augmentation, and gets
@@ -64,7 +64,7 @@ class FedRDN(Transform):
 
 
 class _Own(Transform):
-    """Normalisation by a site's own statistics, (2, channels)."""
+    """Normalisation by a site's own mean and standard deviation of each channel, (2, channels)."""
 
     own: Any
 
@@ -73,7 +73,10 @@ class _Own(Transform):
 
 
 class _Redraw(Transform):
-    """Renormalisation of images that have their own site's statistics, by those of a client drawn for each image."""
+    """Normalisation by the statistics of a client drawn for each image, after `_Own`, which it undoes.
+
+    `own` and each of `clients` are means and standard deviations (2, channels).
+    """
 
     when = "train"
     own: Any

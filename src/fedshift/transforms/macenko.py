@@ -14,8 +14,8 @@ from ._base import Transform
 class Macenko(Transform):
     """Stain normalisation of haematoxylin and eosin to a common reference, by MONAI's `NormalizeHEStains`.
 
-    It acts once, when images are prepared. An image stays as it is if it has little tissue, or if its two stains cannot be separated: stain directions that are
-    estimated from a few pixels would give all others wrong colours.
+    It acts once, when images are prepared. An image stays as it is if it has little tissue, or if its two stains cannot
+    be separated: stain directions estimated from a few pixels would give all other pixels wrong colours.
     """
 
     when = "prepare"

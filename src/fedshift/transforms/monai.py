@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TURN = threading.RLock()
-"""Lock around MONAI's switch for metadata, which is one for the whole process: several threads may read batches."""
+"""Lock around MONAI's switch for metadata: the whole process has one, and several threads may read batches."""
 
 
 @contextmanager
@@ -43,8 +43,8 @@ class Monai(Transform):
     It takes any class that changes one array (channels, height, width), with the settings of its constructor:
     `{ name: monai, transform: RandGaussianNoise, settings: { prob: 0.5, std: 0.05 } }`. Grey levels are 0 to 255 before
     `scale_intensity`, and 0 to 1 after it. A random class acts on training images alone, and gets a new seed for each
-    image. A class that draws nothing acts on training images too and, with `always: true`, on those that are predicted.
-    `fedshift check` builds it and tries it on one image.
+    image. A class that draws nothing at random acts on training images and, with `always: true`, in prediction too.
+    `fedshift check` builds the transform and tries it on one image.
     """
 
     libraries = ("monai.transforms",)
@@ -98,7 +98,10 @@ class Monai(Transform):
             return torch.stack([self._one(built, image, seed) for image, seed in zip(x, seeds, strict=True)])
 
     def _one(self, built: Any, image: Tensor, seed: int | None) -> Tensor:
-        """Return an image (channels, height, width) after MONAI's transform `built`; `seed` is None if it draws nothing."""
+        """Return an image (channels, height, width) after MONAI's transform `built`.
+
+        `seed` is None for a transform that draws nothing at random.
+        """
         import torch
 
         if seed is not None:

@@ -1,7 +1,7 @@
 """The functions of the corruptions of CIFAR-10-C, some with OpenCV's edges, box means and equalised histograms.
 
-A corruption takes images (n, 32, 32, 3) uint8, a random generator for each image, and its constants. It returns uint8,
-or floats, which are clipped to [0, 1].
+A corruption takes images (n, 32, 32, 3) uint8, `streams`, which is a random generator for each image, and its
+constants of a severity. It returns uint8, or floats, which are clipped to [0, 1].
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def truncated(x: np.ndarray) -> np.ndarray:
 
 
 def gaussian_blur(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """Blur by a Gaussian over the two spatial axes, cut at 4 sigma; border pixels continue outside."""
+    """Blur images by a Gaussian of `sigma` pixels, cut at 4 sigma; border pixels continue outside."""
     return ndimage.gaussian_filter(images / 255, (0, sigma, sigma, 0), mode="nearest", truncate=4)
 
 
@@ -82,15 +82,16 @@ def disk(radius: float, alias: float) -> np.ndarray:
 
 
 def motion_blur(images: np.ndarray, streams: Streams, radius: int, sigma: float) -> np.ndarray:
-    """Blur each image along a line of random direction, -45 to 45 degrees."""
+    """Blur each image along a line of random direction, -45 to 45 degrees; for `radius` and `sigma` see `moved`."""
     return moved(images, np.array([rng.uniform(-45, 45) for rng in streams]), radius, sigma)
 
 
 def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) -> np.ndarray:
-    """Apply ImageMagick's motion blur to (n, side, side, ...) uint8, each image in its direction.
+    """Apply ImageMagick's motion blur to images (n, side, side, ...) uint8, each in its direction `degrees` (n,).
 
-    The weights are half a Gaussian along a line that starts at the pixel, on the nearest pixels. Border pixels continue
-    outside. ImageMagick cuts the sum down to a whole grey level; 1e-6 keeps whole sums from rounding errors.
+    The weights are half a Gaussian of `sigma` pixels along a line that starts at the pixel and has 2 `radius` + 1
+    pixels. Border pixels continue outside. ImageMagick cuts the sum down to a whole grey level; 1e-6 keeps whole sums
+    from rounding errors.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
@@ -136,12 +137,12 @@ def zooming(side: int, factor: float) -> np.ndarray:
 
 
 def gaussian_noise(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """Add Gaussian noise: x + N(0, sigma)."""
+    """Add Gaussian noise to each value x, from 0 to 1: x + N(0, sigma)."""
     return images / 255 + sigma * _normal(images, streams)
 
 
 def shot_noise(images: np.ndarray, streams: Streams, light: float) -> np.ndarray:
-    """Replace x by Poisson(x light) / light, which has mean x and variance x / light."""
+    """Replace each value x, from 0 to 1, by Poisson(x light) / light, which has mean x and variance x / light."""
     return np.stack([rng.poisson(x) for rng, x in zip(streams, images / 255 * light, strict=True)]) / light
 
 
@@ -152,7 +153,7 @@ def impulse_noise(images: np.ndarray, streams: Streams, amount: float) -> np.nda
 
 
 def speckle_noise(images: np.ndarray, streams: Streams, sigma: float) -> np.ndarray:
-    """Add noise in proportion to the value: x + x N(0, sigma)."""
+    """Add noise in proportion to each value x, from 0 to 1: x + x N(0, sigma)."""
     return images / 255 * (1 + sigma * _normal(images, streams))
 
 
@@ -190,7 +191,7 @@ def contrast(images: np.ndarray, streams: Streams, factor: float) -> np.ndarray:
 
 
 def pixelate(images: np.ndarray, streams: Streams, side: int) -> np.ndarray:
-    """Resize to `side` pixels and back, with Pillow's box filter."""
+    """Resize images to `side` x `side` pixels and back, with Pillow's box filter."""
     small = (side, side)
     full = images.shape[1:3]
     box = Image.Resampling.BOX
@@ -342,8 +343,8 @@ def snow(
 ) -> np.ndarray:
     """Whiten the image, and add two layers of flakes, of which the second is rotated by 180 degrees.
 
-    Flakes are zoomed noise above `least`, blurred in the direction of their fall. The image under them is
-    clear x + (1 - clear) w, where w is the whitened image.
+    Flakes are noise N(mean, sigma) above `least`, enlarged by `zoom` and blurred in the direction of their fall, by
+    `moved` with `radius` and deviation `spread`. Under them is clear x + (1 - clear) w, where w is the whitened image.
     """
     x = images / 255
     side = images.shape[1]
@@ -372,7 +373,7 @@ def frost(images: np.ndarray, streams: Streams, clear: float, ice: float) -> np.
 
 @functools.cache
 def textures() -> np.ndarray:
-    """Draw bluish needles of ice: (5, 128, 128, 3) grey levels. Every call returns the same.
+    """Draw five textures of bluish needles of ice, (5, 128, 128, 3), from 0 to 255. Every call returns the same.
 
     Noise of three scales is smoothed along one direction more than across it. It is bright where it is near 0, which
     makes lines. Drifts of thick and thin ice lie over the needles. Mean colour, quantiles of brightness and the
@@ -448,7 +449,11 @@ def spatter(
     strength: float,
     mud: bool,
 ) -> np.ndarray:
-    """Add drops where smoothed noise is above `least`: water with bright edges, or mud, which hides the image."""
+    """Add drops of water with bright edges or, with `mud`, of mud, which hides the image.
+
+    Drops are where noise N(mean, sigma), smoothed by a Gaussian of `smooth` pixels, is above `least`. `strength` is the
+    brightness of the edges of water, or the deviation in pixels that smooths the edges of mud.
+    """
     x = images / 255
     side = images.shape[1]
     drawn = np.stack([rng.normal(mean, sigma, (side, side)) for rng in streams])
