@@ -251,7 +251,7 @@ def test_a_slice_that_is_not_that_of_the_image_is_one_line(tmp_path: Path) -> No
     saved(tmp_path / "i.nii.gz", grey())
     saved(tmp_path / "m.nii.gz", labels())
     lines = {
-        "m.nii.gz#4": "slice 4 is named, and slice 3 of its image: m.nii.gz; name the same slice of both",
+        "m.nii.gz#4": "slice 4 of the mask is named for slice 3 of the image: m.nii.gz; name the same slice of both",
         "m.nii.gz#17": "has 16 frames, and no frame 17: m.nii.gz; write #1 to #16",
         "i.nii.gz#4": "the mask 'i.nii.gz#4' is the image itself; name its mask",
         "lost.nii.gz#3": "no such mask: lost.nii.gz; correct the path, or remove the row",
@@ -279,8 +279,8 @@ def test_an_image_file_is_the_mask_of_one_slice(tmp_path: Path) -> None:
     saved(tmp_path / "i.nii.gz", grey())
     Image.fromarray(seen(labels(), "axial", 1)).save(tmp_path / "m.png")
     assert said(pair(tmp_path, "i.nii.gz", "m.png", slices="all")) == [
-        "t.csv, line 2: 'm.png' is one mask, and path stands for several frames; name a volume in mask, too, or a "
-        "frame in path and its mask"
+        "t.csv, line 2: 'm.png' is the mask of one image, but path stands for several frames; name a volume in mask "
+        "too, or one frame in path, such as #3"
     ]
     one = pair(tmp_path, "i.nii.gz", "m.png", slices=[0])
     np.testing.assert_array_equal(masks(one), [seen(labels(), "axial", 1)])
@@ -336,7 +336,7 @@ def test_values_that_are_no_class_numbers_are_one_line(tmp_path: Path) -> None:
     assert refused(pair(tmp_path)).startswith("m.nii.gz#3: has values without a class: -7 (2 pixels); name each value")
     colours = {"#000000": 0, "#ff0000": 1}
     assert refused(pair(tmp_path, masks=colours)) == (
-        "m.nii.gz: holds numbers, and dataset.masks names colours; write them as {0: 0, 1: 1}"
+        "m.nii.gz: has numbers, but dataset.masks names colours; name numbers there, as in {0: 0, 1: 1}"
     )
 
 

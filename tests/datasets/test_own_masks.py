@@ -169,7 +169,7 @@ def test_a_mask_that_was_saved_as_jpeg_says_so(tmp_path: Path) -> None:
     """The edge is inside a block of 8 pixels, so that compression changes its values."""
     words = refused(tmp_path / "m.jpg", HALF, quality=75)
     assert words.endswith(
-        "name each value in dataset.masks, or ignore it, as in 255: ignore; a mask saved as JPEG has other values"
+        "name each value in dataset.masks, or ignore it, as in 255: ignore; JPEG changes values: save masks as PNG"
     )
 
 

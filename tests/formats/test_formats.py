@@ -451,7 +451,11 @@ for kind in ENDINGS:
     mask(kind, "another size", saved(np.zeros((5, 4), np.uint8)), "has 4x5 pixels, and its image 4x4")
 mask("PNG", "huge", huge, "too many pixels")
 mask(
-    "JPEG", "grey values", saved(MASK * 200, quality=20), "a mask saved as JPEG has other values", values={0: 0, 200: 1}
+    "JPEG",
+    "grey values",
+    saved(MASK * 200, quality=20),
+    "JPEG changes values: save masks as PNG",
+    values={0: 0, 200: 1},
 )
 shown_mask = np.flip(np.flip(MASK.T, 0), 1)
 for title, made in {

@@ -82,7 +82,7 @@ def test_a_class_that_draws_nothing_acts_in_training_or_always() -> None:
         ({"transform": "Resize"}, "MONAI refuses its settings: .*spatial_size"),
         ({"transform": "RandFlip", "always": True}, "draws at random, and a prediction must not; leave out `always`"),
         ({"transform": "CutMix", "settings": {"batch_size": 2}}, r"transform monai \(CutMix\): "),
-        ({"transform": "SplitDim"}, "makes no image of 3 channels"),
+        ({"transform": "SplitDim"}, "returns no image of 3 channels"),
         ({"transform": "RandSpatialCrop", "settings": {"roi_size": 4, "random_size": False}}, "changes the size"),
         (
             {"transform": "CenterSpatialCrop", "settings": {"roi_size": "a"}},

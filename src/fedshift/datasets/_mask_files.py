@@ -113,7 +113,7 @@ def read_segments(
 def _require_numbers(path: Path, values: Mapping[int | str, int]) -> None:
     """Raise UserError if `values`, from the setting `masks`, has colours, for a volume or a DICOM segmentation."""
     if any(isinstance(value, str) for value in values):
-        raise UserError(path, "holds numbers, and dataset.masks names colours", "write them as {0: 0, 1: 1}")
+        raise UserError(path, "has numbers, but dataset.masks names colours", "name numbers there, as in {0: 0, 1: 1}")
 
 
 def _whole(where: object, found: np.ndarray, one_bit: bool = False) -> np.ndarray:
@@ -160,7 +160,7 @@ def _classes(
         texts = [f"{name} ({count:,} pixels)" for name, count in zip(names, counts, strict=False)]
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
         problem = f"has values without a class: {', '.join(texts)}{more}"
-        jpeg = "a mask saved as JPEG has other values"
+        jpeg = "JPEG changes values: save masks as PNG"
         raise UserError(where, problem, f"name each value in dataset.masks, or ignore it, as in 255: ignore; {jpeg}")
     return Image.fromarray(classes)
 
@@ -192,8 +192,8 @@ def mask_faults(table: Path, folder: Path, rows: pd.DataFrame, volume: Callable[
             except UserError as error:
                 faults[row] = UserError(where, f"{error.what}: {error.where}", error.remedy)
         elif seen.get((file, number)) == row:
-            problem = f"{mask!r} is one mask, and path stands for several frames"
-            faults[row] = UserError(where, problem, "name a volume in mask, too, or a frame in path and its mask")
+            problem = f"{mask!r} is the mask of one image, but path stands for several frames"
+            faults[row] = UserError(where, problem, "name a volume in mask too, or one frame in path, such as #3")
         elif (file, number) in seen:
             problem = f"{mask!r} is the mask of {rows.index.name} {seen[file, number]} too"
             faults[row] = UserError(where, problem, "give each image its own mask")
@@ -249,7 +249,7 @@ def _require_slice(
     if isinstance(image, NiftiVolume) and isinstance(mask, NiftiVolume):
         mask.require_same_place(image)
         if number != frame:
-            problem = f"slice {number} is named, and slice {frame} of its image"
+            problem = f"slice {number} of the mask is named for slice {frame} of the image"
             raise UserError(mask.path, problem, "name the same slice of both")
 
 

@@ -30,7 +30,7 @@ class MorphoMnist(Dataset):
     classes: tuple[str, ...] = names_of("0123456789")
     morpho: Literal["files", "generated"] = Field(
         "files",
-        description="global.zip and local.zip, or folders of these names; or images made by fedshift from MNIST",
+        description="files: global.zip and local.zip, or folders of these names; generated: fedshift perturbs MNIST",
     )
     part: files.Part = Field("t10k", description="part of MNIST: the 10,000 test images, or the 60,000 training images")
     images: int = Field(10, ge=2, description="images of each class and site in the miniature")

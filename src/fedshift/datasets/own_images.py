@@ -99,12 +99,12 @@ class OwnImages(Dataset):
         description="path of the table, from the folder of the study, or from the top of the archive if there is one"
     )
     folder: Path | None = Field(
-        None, description="folder from which paths of images count; default: the folder of the table"
+        None, description="folder that paths of images are relative to; default: the folder of the table"
     )
     columns: dict[Role, str] = Field(
         {},
-        description="columns of the table by what they hold, where they are named otherwise, such as {path: Datei, "
-        "site: Klinik, patient: PatID, label: Befund}",
+        description="names of columns that are called otherwise in the table, such as {path: Datei, site: Klinik, "
+        "patient: PatID, label: Befund}",
     )
     labels: dict[str, str | None] = Field(
         {},
@@ -113,7 +113,7 @@ class OwnImages(Dataset):
     )
     encoding: str = Field("utf-8", description="encoding of a CSV that is not UTF-8, such as windows-1252")
     moved_from: Path | None = Field(
-        None, description="earlier path of the table, if its folder was moved: what was computed there stays valid"
+        None, description="earlier path of the table, if its folder was moved: results of the earlier path stay valid"
     )
     archive: str | None = Field(None, description="tar or zip file with table and images, in the mirror directory")
     url: str | None = Field(None, description="address of the archive, used if the mirror does not have it")
@@ -125,16 +125,16 @@ class OwnImages(Dataset):
     window: Window | Percentiles | None = Field(
         None,
         description="values that become black and white, such as [-160, 240], in scans and in images with 16 bits and "
-        "more; {percentiles: [1, 99]} takes those of the values of each file; without it DICOM files use their own",
+        "more; {percentiles: [1, 99]} takes percentiles of each file; without it DICOM files use their own window",
     )
     slices: Slices | None = Field(
         None,
-        description="frames of files with several: all, or places from 0, the first, to 1, the last, such as "
-        "[0.4, 0.5, 0.6]; not needed where each path names a frame; masks that are volumes give the same slices",
+        description="frames read from files with several: all, or positions from 0, the first, to 1, the last, such as "
+        "[0.4, 0.5, 0.6]; not needed if each path names a frame; of masks that are volumes the same slices are read",
     )
     axis: Literal["axial", "coronal", "sagittal"] = Field("axial", description="how NIfTI volumes are cut into slices")
-    volume: int | None = Field(None, ge=1, description="which volume of a NIfTI file with several is taken, from 1")
-    neighbours: bool = Field(False, description="the frames before and after are the first and the last channel")
+    volume: int | None = Field(None, ge=1, description="number, from 1, of the volume to read from a file with several")
+    neighbours: bool = Field(False, description="whether the frames before and after become first and last channel")
     spacing: float | None = Field(
         None,
         gt=0,
@@ -143,12 +143,12 @@ class OwnImages(Dataset):
     masks: Classes | None = Field(
         None,
         description="for segmentation: the class of each value of the masks, such as {0: 0, 255: 1}, or of each "
-        "colour, such as {'#000000': 0, '#ff0000': 1}; with ignore, such pixels have no loss and no score",
+        "colour, such as {'#000000': 0, '#ff0000': 1}; pixels with the class ignore have no loss and no score",
     )
     one_image_a_patient: bool = Field(
         False,
-        description="say that each row shows another patient, as in many sets of X-rays: rows without a patient count "
-        "as one each, and a patient in two rows is an error",
+        description="whether each row shows a different patient, as in many sets of X-rays: rows without a patient "
+        "then count as one patient each, and a patient in two rows is an error",
     )
     title: str = Field("Own images", description="title on the page")
     licence: str = Field("not stated", description="licence of the images")

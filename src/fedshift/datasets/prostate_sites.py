@@ -86,9 +86,9 @@ class ProstateSites(Outlines):
         description="millimetres per pixel to which slices are scaled; their centre is then cut out, or black is "
         "added. Without it they are scaled to `size`, and pixels are taken as square",
     )
-    neighbours: bool = Field(False, description="the slices before and after are the first and the last channel")
+    neighbours: bool = Field(False, description="whether the slices before and after become first and last channel")
     only_structure: bool = Field(
-        False, description="leave out slices without prostate: what is invented there then costs nothing"
+        False, description="leave out slices without prostate; false alarms on them are then not counted"
     )
 
     @property

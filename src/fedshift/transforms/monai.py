@@ -49,7 +49,7 @@ class Monai(Transform):
 
     libraries = ("monai.transforms",)
     transform: str = Field(
-        description="name of the class, such as RandGaussianNoise; dictionary transforms are not taken",
+        description="name of the class, such as RandGaussianNoise; no dictionary transform (RandGaussianNoised)",
         examples=["RandGaussianNoise"],
     )
     settings: dict[str, JsonValue] = Field({}, description="settings of the class, by their names in MONAI")
@@ -113,11 +113,11 @@ class Monai(Transform):
             problem = f"fails on an image {tuple(image.shape)}: {line or type(error).__name__}"
             raise UserError(self._where, problem, "change its settings, or choose another class") from error
         if not isinstance(changed, torch.Tensor | np.ndarray) or changed.ndim != 3 or len(changed) != len(image):
-            problem = f"makes no image of {len(image)} channels of one of shape {tuple(image.shape)}"
+            problem = f"returns no image of {len(image)} channels for an image of shape {tuple(image.shape)}"
             raise UserError(self._where, problem, "choose another class")
         if seed is not None and changed.shape != image.shape:
             problem = f"changes the size of images from {tuple(image.shape)} to {tuple(changed.shape)}"
-            raise UserError(self._where, problem, "only a class that draws nothing may, with always: true")
+            raise UserError(self._where, problem, "only a class that draws nothing at random may, with always: true")
         return torch.as_tensor(changed).as_subclass(torch.Tensor).to(image)
 
     @property
