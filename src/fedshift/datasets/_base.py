@@ -200,7 +200,7 @@ class Dataset(Plugin):
         return obtain(origins, raw, mirror) if origins else None
 
     def miniature(self, raw: Path) -> None:
-        """Write a small synthetic set into `raw`, with the real one's file names. Every call writes the same."""
+        """Write a small synthetic set into `raw`, with the file names of the real set. Every call writes the same."""
         raise TypeError(f"{type(self).__name__} has no miniature")
 
     def miniature_card(self) -> Card:
@@ -282,7 +282,7 @@ def listed(
 
 
 def joined(parts: Sequence[Opened]) -> Opened:
-    """Concatenate opened parts of a dataset, in order. Only samples and images are kept: no masks, and no remarks."""
+    """Concatenate the samples and images of opened `parts` of a dataset, in order; masks and remarks are dropped."""
     import pandas as pd
 
     sizes = [len(part.samples) for part in parts]

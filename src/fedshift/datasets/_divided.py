@@ -69,7 +69,10 @@ class Divided(Dataset):
         return self
 
     def samples(self, train: np.ndarray, test: np.ndarray) -> pd.DataFrame:
-        """Return the table of samples, as in `Opened`, for labels (n,) of training and test images in stored order."""
+        """Return the table of samples (see `Opened`), in stored order, for the labels (n,) of training and test images.
+
+        The site of a training image is its client.
+        """
         client = divide(train, self.clients, self.classes_per_client, stream(self.seed, "divide"), self.many)
         names = [*(f"train{n:05}" for n in range(len(train))), *(f"test{n:05}" for n in range(len(test)))]
         sites = [*(f"client{k + 1}" for k in client), *["test"] * len(test)]
@@ -159,7 +162,7 @@ class Cifar(Divided):
         return Opened(self.samples(np.concatenate(labels[:-1]), labels[-1]), lambda i: images[i])
 
     def miniature(self, raw: Path) -> None:
-        """Write drawn numbers, those of the classes, in place of photographs: a dark and a light random colour each."""
+        """Write images of drawn class numbers, in a dark and a light random colour, in place of the photographs."""
         per_file = {name: self.many * self.images // len(self.training_files) for name in self.training_files}
         per_file[self.test_file] = self.many * (self.images // 5)
         with atomic_folder(raw / self.archive.unpacked_name) as new:

@@ -141,6 +141,7 @@ def _splat(canvas: Floats, rng: np.random.Generator, places: Points, radius: flo
     size = np.float32(radius) * np.exp(cells.spread * draws[0])
     stretch = np.exp(0.5 * cells.elongation * draws[1])
     turn = rng.uniform(0, np.pi, (count, 1, 1)).astype(np.float32)
+    # a window is smaller than half the margin, which centres reach into: it stays within the canvas
     half = min(int(np.ceil(1.5 * radius * np.exp(2 * cells.spread))), MARGIN // 2 - 1)
     corner = np.rint(places).astype(int)
     offset = (places - corner).astype(np.float32)

@@ -37,7 +37,7 @@ MASKS = ("mask", "valid")
 
 
 def burnt_in_warnings(found: ScanRows) -> Iterator[str]:
-    """Yield one warning if headers of scans say that their pixels show text that may identify the patient."""
+    """Yield one warning if the headers of scans in `found` say that pixels show text that may identify the patient."""
     sites = found.rows["site"][found.rows["path"].isin(found.burnt_in)]
     if len(sites):
         at = ", ".join(f"{number:,} at {site}" for site, number in sites.value_counts(sort=False).items())
@@ -132,7 +132,10 @@ def empty_cells(table: Path, cells: pd.Series) -> list[UserError]:
 
 
 def in_more_rows(rows: int) -> str:
-    """Return the end of a message about the first of `rows` faulty rows: the number of further rows, '' without any."""
+    """Return the end of an error message about one row that says in how many more rows the same error occurs.
+
+    `rows` counts all such rows, the first one included. Return '' for one row.
+    """
     if rows < 2:
         return ""
     return ", as in one more row" if rows == 2 else f", as in {rows - 1:,} more rows"

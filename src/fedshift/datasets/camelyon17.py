@@ -64,7 +64,7 @@ SIDE = 96
 CENTRES = {"train": {0, 3, 4}, "validation": {0, 1, 3, 4}, "test": {2}}
 """The centres in each split of the copy. Its `validation` has WILDS' id_val (centres 0, 3, 4) and val (centre 1)."""
 SPLITS: Mapping[str, tuple[int, int]] = {"train": (14, 302_436), "validation": (3, 68_464), "test": (4, 85_054)}
-"""The number of shards and the number of rows of each split of the copy."""
+"""The number of shards and the number of rows of each split of the Hugging Face Hub's copy."""
 MINIATURE = f"synthetic miniature in the layout of {FOLDER}\n"
 """The content of the file RELEASE in a miniature."""
 
@@ -185,7 +185,7 @@ class Camelyon17(Dataset):
         return Receipt(f"{ARCHIVE} ({source.url})", *checked([source]))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the shards of the copy, write their images in the archive's folders, and return what was verified.
+        """Get the Hugging Face Hub's copy, write its images to the archive's folders, and return what was verified.
 
         Rows are compared with the metadata.csv of the archive if the mirror has it. Finished shards stay beside the
         folder, and the next call goes on from them. Raises UserErrors that name each wrong count, and UserError for a
@@ -393,6 +393,7 @@ def _metadata(frames: Mapping[str, Sequence[pd.DataFrame]], new: Path) -> pd.Dat
         foreign = sorted({*table["center"]} - CENTRES[name])
         if foreign:
             wrong.append(f"the split {name} has patches of centre {foreign[0]}")
+        # the copy's validation split has WILDS' val, which is centre 1, and its id_val, which is all other centres
         held_out = (table["center"] != VALIDATION) & (name == "validation")
         tables.append(table.assign(split=held_out.astype("int64")))
     whole = pd.concat(tables).sort_values("image_id", kind="stable")

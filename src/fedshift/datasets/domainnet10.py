@@ -113,7 +113,7 @@ class DomainNet10(Dataset):
         return Receipt(f"{ARCHIVE} ({URL})", *checked(sources))
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Write the shards of the copy as `raw`/domain/class/image, and return what was verified.
+        """Write the images of the Hugging Face Hub's copy to `raw`/domain/class, and return what was verified.
 
         Finished shards are remembered, and the next call goes on from them. Raises UserErrors for wrong counts, and
         UserError for a damaged shard or for an image with another name than in the archives, since samples are named
@@ -163,7 +163,7 @@ def _shards() -> tuple[Source, ...]:
 
 
 def _receipt() -> Receipt:
-    """Return the record of what is verified, and what is not, of images from the copy."""
+    """Return the record of what is verified, and what is not, of images from the Hugging Face Hub's copy."""
     verified, unverified = checked(_shards())
     return Receipt(
         f"{NAME} ({HUB.page})",

@@ -43,9 +43,9 @@ def _part(n: int) -> str:
 class FundusSites(Outlines):
     """Sites with 1,060 images of the optic disc: drishti_gs 101, rim_one_r3 159, refuge_train 400, refuge_val 400.
 
-    Read from DomainN/train and DomainN/test, ROIs/image and ROIs/mask, in this order of N. DoFE's own split is not
-    used. Grey values of a mask up to 50 are the cup, 51 to 200 the rim of the disc, and 201 to 255 the background, as
-    in DoFE's code. Classes are background, rim and cup, so that the disc is rim and cup: a study says
+    Read from the folders DomainN/{train,test}/ROIs/{image,mask}; N = 1 to 4 are the sites in this order. DoFE's own
+    split is not used. Grey values of a mask up to 50 are the cup, 51 to 200 the rim of the disc, and 201 to 255 the
+    background, as in DoFE's code. Classes are background, rim and cup, so that the disc is rim and cup: a study says
     `task: {name: segmentation, structures: {disc: [1, 2], cup: [2]}}`.
     """
 

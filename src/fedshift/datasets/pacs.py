@@ -75,7 +75,7 @@ class Pacs(Dataset):
         return receipt.also("the number of images of each site")
 
     def _take_copy(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Get the copy, and write its images to the folders site/class that the archive has."""
+        """Get the Hugging Face Hub's copy, and write its images to the folders site/class that the archive has."""
         origin = self.origins()[1]
         (source,) = origin.sources
         folder = raw / self.sources()[0].unpacked_name

@@ -32,9 +32,9 @@ class AUC(Metric):
     def influence(self, label: np.ndarray, probability: np.ndarray) -> np.ndarray:
         """Return the derivative of the score by the weight of each sample, (n, 2 c) for c compared classes.
 
-        Each class has two columns: (V - AUC) / (c k) for its own k samples, and with the number k of all others for
-        these; V are the placements, and all else is NaN. It gives the variance of DeLong and of Obuchowski (Biometrics
-        1997;53:567).
+        Each class has two columns, one for its own samples and one for all others, elsewhere NaN: (V - AUC) / (c k),
+        with the placements V, and k samples that the column is for. It gives the variance of DeLong and of Obuchowski
+        (Biometrics 1997;53:567).
         """
         if len(np.unique(label)) < 2:
             return np.full((len(label), 1), np.nan)
@@ -63,6 +63,7 @@ class AUC(Metric):
             for name in np.unique(fold):
                 rows = np.flatnonzero(fold == name)
                 others = np.where(positive[rows], (~positive[rows]).sum(), positive[rows].sum())
+                # a fold in which one class is missing has no pairs
                 if others.all():
                     pairs[rows] = others
                     right[rows] = others * placements(positive[rows], probability[rows, c]).placement

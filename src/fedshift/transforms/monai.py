@@ -66,7 +66,7 @@ class Monai(Transform):
 
     @property
     def when(self) -> Literal["train", "always"]:  # type: ignore[override]
-        """Return when the transform applies: `always`, or `train` for training batches only."""
+        """Return "always" with the setting `always`, else "train": the transform then acts in training only."""
         return "always" if self.always else "train"
 
     @property

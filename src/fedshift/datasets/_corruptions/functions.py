@@ -38,7 +38,7 @@ COLOUR = np.array([130.0, 158.0, 170.0])  # mean of the photographs, RGB
 
 
 def truncated(x: np.ndarray) -> np.ndarray:
-    """Convert floats to grey levels, uint8: clip to [0, 1] and round down to whole levels, as the script does.
+    """Convert floats to grey levels, uint8: clip to [0, 1] and round down, as the benchmark's script does.
 
     One millionth of a level is added. Without it, rounding errors, which differ between machines, would lower flat
     surfaces by one level.
@@ -54,9 +54,9 @@ def gaussian_blur(images: np.ndarray, streams: Streams, sigma: float) -> np.ndar
 def glass_blur(images: np.ndarray, streams: Streams, sigma: float, times: int) -> np.ndarray:
     """Blur by a Gaussian, shuffle pixels locally `times` times, and blur again.
 
-    The script walks from the lower right to the upper left and is meant to swap each pixel (from row and column 2 on)
-    with a pixel at most one row above and one column left of it. It swaps views of one array, so it only copies. The
-    source of each copy is still unchanged, so one look-up replaces a walk.
+    The benchmark's script walks from the lower right to the upper left and is meant to swap each pixel (from row and
+    column 2 on) with a pixel at most one row above and one column left of it. It swaps views of one array, so it only
+    copies. The source of each copy is still unchanged, so one look-up replaces a walk.
     """
     x = truncated(gaussian_blur(images, streams, sigma))
     side = np.arange(2, x.shape[1])
@@ -96,6 +96,7 @@ def moved(images: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) ->
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-0.5 * (steps / sigma) ** 2)
     angle = np.deg2rad(degrees)[:, None]
+    # offsets are rounded as ImageMagick does: halves go down
     right, down = (np.ceil(steps * f(angle) - 0.5).astype(int) for f in (np.cos, np.sin))
     n = np.arange(len(images))
     place = np.arange(images.shape[1])
@@ -240,6 +241,7 @@ def _sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, edge_twice: b
     side = x.shape[1]
     period, last = (2 * side, 2 * side - 1) if edge_twice else (2 * side - 2, 2 * side - 2)
 
+    # the index of a place beyond the border is that of its mirror image, with this period
     def folded(k: np.ndarray) -> np.ndarray:
         k = k.astype(int) % period
         return np.minimum(k, last - k)
@@ -360,7 +362,7 @@ def snow(
 def frost(images: np.ndarray, streams: Streams, clear: float, ice: float) -> np.ndarray:
     """Return clear x + ice f, where f is a random piece of one of five textures of frost.
 
-    The script's textures are photographs, reduced to a fifth; these are drawn (see `textures`).
+    The textures of the benchmark's script are photographs, reduced to a fifth; here they are drawn (see `textures`).
     """
     side = images.shape[1]
     frosts = textures()
