@@ -50,7 +50,7 @@ LEAST = {
     "mnist_m_train.npz": 59_000,  # MNIST's 60,000 in some publications, 59,001 in others
     "mnist_m_test.npz": 9_000,
 }
-"""Least number of images in files without a known checksum."""
+"""Smallest number of images that is accepted in files without a known checksum."""
 SITES = tuple(FILES)
 MORPHO = "morpho"  # a separate folder, because its files have the names of MNIST's
 

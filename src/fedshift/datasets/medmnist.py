@@ -38,7 +38,7 @@ Subset = Literal[
 
 @dataclass(frozen=True)
 class _Facts:
-    """Facts about one set: images in train, val and test, MD5 sums of files by side in pixels, names of classes."""
+    """Facts about a set of MedMNIST: numbers of images by part, MD5 sums of files by side in pixels, class names."""
 
     counts: tuple[int, int, int]
     md5: Mapping[int, str]

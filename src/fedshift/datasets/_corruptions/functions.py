@@ -360,7 +360,7 @@ def snow(
 
 
 def frost(images: np.ndarray, streams: Streams, clear: float, ice: float) -> np.ndarray:
-    """Return clear x + ice f, where f is a random piece of one of five textures of frost.
+    """Mix each image x with frost: clear x + ice f, where f is a random piece of one of five textures.
 
     The textures of the benchmark's script are photographs, reduced to a fifth; here they are drawn (see `textures`).
     """
