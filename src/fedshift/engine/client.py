@@ -35,7 +35,7 @@ class Client(Member):
     ----------
     train, val : samples for training and, if the site has any, for validation
     class_weights : weight of each class in the loss, (classes,); None if all count alike
-    offers : what clients sent to this one before the first round, by client
+    offers : tensors that clients sent to this one before the first round (`Addon.offer`), by client and name
     """
 
     train: Samples
@@ -87,9 +87,10 @@ def open_sites(
     task: Task,
     dtype: torch.dtype | None = None,
 ) -> Sites:
-    """Return the samples of all sites; see `samples_by_site`.
+    """Return the samples of all sites as `Samples`, with those of `training.select_at` apart from the clients' ones.
 
-    Raises UserError if a site of `training.select_at` has no samples or is a client, or if no network predicts it.
+    Inputs become `dtype` if it is given. Raises UserError if a site of `training.select_at` has no samples or is a
+    client, or if the algorithm has no global network to predict it; see also `samples_by_site`.
     """
     train = samples_by_site(clients, "client", task, dtype)
     val = samples_by_site(validation, "validation", task, dtype)
@@ -109,7 +110,10 @@ def open_sites(
 def give_tensors(
     clients: Sequence[Client], network: FlatNetwork, algorithm: Algorithm, addon: Addon | None, server: Server
 ) -> None:
-    """Give clients the tensors from which they start. Raises UserError if two plug-ins keep one under the same name."""
+    """Set the tensors from which clients start: those of the network that stay there, counters, and states of plug-ins.
+
+    Raises UserError if algorithm and add-on keep a tensor under the same name.
+    """
     for client in clients:
         client.own = network.own()
         client.counters = network.counters.to("cpu", copy=True)
@@ -122,16 +126,17 @@ def give_tensors(
 
 
 def offer_of(samples: Samples, algorithm: Algorithm, server: Server) -> dict[str, Tensor]:
-    """Return what a client with these training samples sends to the server once, before the first round."""
+    """Return the tensors that a client sends to the server once, before the first round; {} for most algorithms."""
     if type(algorithm).offer is Algorithm.offer:
         return {}
     return algorithm.offer(server, samples, labels_of(samples).flatten())
 
 
 def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm, server: Server) -> Traffic:
-    """Give the server what clients send it once, before the first round, by client; return the traffic.
+    """Stack the tensors that clients send once, before the first round, as `server.offers`, and return the traffic.
 
-    Raises UserError if clients send tensors of several names or shapes.
+    `offers` maps each client to its tensors by name; a stacked tensor has one row for each client. Raises UserError if
+    clients send tensors of different names or shapes.
     """
     (one, first), *_ = offers.items()
     for name, offer in offers.items():
@@ -143,7 +148,10 @@ def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorith
 
 
 def passing_on(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm) -> Traffic:
-    """Return the traffic of the tensors that clients send to each other, by client."""
+    """Return the traffic of the tensors that clients send to each other before the first round.
+
+    `offers` maps each client to its tensors by name.
+    """
     sizes = {name: sum(map(torch.numel, offer.values())) for name, offer in offers.items()}
     return Traffic.passed_on(sizes, algorithm.collaboration)
 
@@ -158,15 +166,18 @@ def samples_by_site(
 ) -> dict[str, Samples]:
     """Return the samples of each site, in the order of names.
 
-    Floats become those of the network, `dtype`, as NumPy makes others. Raises UserError for samples of another form,
-    for targets that are not those of the task, and for targets that are no class numbers; the message names `what`
-    (such as client) and the site.
+    Inputs of floats become `dtype`, the network's type, since NumPy makes float64. Raises UserError for samples of
+    another form, for targets that do not fit the task, and for targets that are no class numbers; the message names
+    `what` (such as client) and the site.
     """
     return {name: _samples(f"{what} {name!r}", task, given, dtype) for name, given in sorted(sites.items())}
 
 
 def _samples(where: str, task: Task, given: Any, dtype: torch.dtype | None) -> Samples:
-    """Return the samples of a site, which may be given as a pair of inputs and targets."""
+    """Return the samples of a site, `given` as a pair (inputs, targets) or as `Samples`.
+
+    Raises UserError for others.
+    """
     if isinstance(given, tuple | list) and len(given) == 2:
         try:
             x, y = map(torch.as_tensor, given)
@@ -194,7 +205,7 @@ def _tensor_samples(where: str, task: Task, x: Tensor, y: Tensor) -> TensorSampl
 
 
 def require_classes(model: nn.Module, task: Task, by_kind: Mapping[str, Mapping[str, Samples]]) -> None:
-    """Raise UserError for a class that has no output of the network, or for outputs that are not those of the task.
+    """Raise UserError for a label for which the network has no output, and for outputs that do not fit the task.
 
     `by_kind` holds the samples of sites under client, validation and watched; only samples given as tensors are
     checked. The network runs once for each form of inputs, with one input, in evaluation mode, on a copy.
@@ -244,7 +255,7 @@ def _outputs_at(where: str, model: nn.Module, task: Task, x: Tensor) -> int:
 
 
 def _require_one(where: str, model: nn.Module, x: Tensor) -> None:
-    """Raise UserError for a site of one sample where batch norm needs several values of a feature to train."""
+    """Raise UserError if batch norm cannot train on a site's only sample `x`: it needs several values."""
     try:
         with undisturbed(), torch.no_grad():
             copy.deepcopy(model).to(x.device).train()(x)
@@ -264,7 +275,7 @@ def outputs(model: nn.Module, task: Task, x: Tensor) -> int:
 
 
 def weigh_classes(clients: Sequence[Client], training: Training, collaboration: Collaboration) -> Traffic:
-    """Give each client the weights of the classes that the training asks for, and return the traffic.
+    """Set each client's class weights as `training.class_weights` asks for, and return the traffic of counting labels.
 
     See `class_weights`. Raises UserError for a label without a weight.
     """
@@ -296,13 +307,19 @@ def class_weights(counted: Sequence[np.ndarray], training: Training, collaborati
 def counting(
     counted: Sequence[np.ndarray], names: Sequence[str], training: Training, collaboration: Collaboration
 ) -> Traffic:
-    """Return the traffic of the counts of labels that clients send, where the weights of classes depend on them."""
+    """Return the traffic of the numbers of labels that clients send for balanced class weights; none for other weights.
+
+    `counted` are the numbers of labels of each class at each client, and `names` are the clients.
+    """
     if training.class_weights != "balanced":
         return Traffic()
     return Traffic.summed_up(max(map(len, counted)), names, collaboration)
 
 
 def balanced(counts: np.ndarray) -> np.ndarray:
-    """Return n / (K n_c) for each row of counts (clients, classes), and 0 for classes without images."""
+    """Return balanced class weights n / (K n_c), 0 for classes without images, from `counts` (clients, classes).
+
+    In each row, n is the number of images, n_c that of class c, and K the number of classes with images.
+    """
     shown = (counts > 0).sum(1, keepdims=True)
     return counts.sum(1, keepdims=True) / (shown * np.maximum(counts, 1)) * (counts > 0)

@@ -29,7 +29,7 @@ from .ranks import ALONE, Ranks
 
 @dataclass
 class Exchange:
-    """Weighted means over clients, as a server returns them, with a count of what the clients send.
+    """Computes weighted means over clients during a joint step, and counts the floats and messages that this takes.
 
     `weights` are those of the clients of this process, and `images` are the sizes of all clients' batches. `floats`
     counts the floats of one client in each direction, which are equal, since every mean goes back to all. `messages`
@@ -44,7 +44,7 @@ class Exchange:
     messages: int = 0
 
     def mean(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the clients' weighted mean."""
+        """Return the weighted mean over all clients. `parts` has the tensor of each client of this process."""
         self.floats += parts[0].numel()
         self.messages += 1
         out = parts[0] * self.weights[0]
@@ -54,7 +54,7 @@ class Exchange:
 
 
 class Need(Exception):  # noqa: N818 - it is a request
-    """A request of one client for the next mean over all clients, to which it gives `part`."""
+    """Raised to request the next mean over clients from the server; `part` is this client's contribution to it."""
 
     def __init__(self, part: Tensor) -> None:
         super().__init__("the mean over all clients")
@@ -63,16 +63,16 @@ class Need(Exception):  # noqa: N818 - it is a request
 
 @dataclass
 class KnownMeans(Exchange):
-    """The exchange as one client sees it that is connected to a server by messages alone.
+    """The exchange of one client that reaches the server by messages alone: it replays the means that were sent so far.
 
-    `means` are those that the server has sent so far, in order. Where one more is needed, `mean` raises Need: the pass
-    is run again from the same tensors when the server has sent it. The client's part is detached then.
+    `means` are the means that the server has sent, in order. If the pass needs one more, `mean` raises Need with the
+    client's detached part. The pass is repeated from the same tensors once the server has sent that mean.
     """
 
     means: Sequence[Tensor] = ()
 
     def mean(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the next mean that the server has sent. Raises Need if it has sent no more."""
+        """Return the next mean that the server has sent. Raises Need with this client's part if it has sent no more."""
         if self.messages == len(self.means):
             raise Need(parts[0].detach().clone())
         self.floats += parts[0].numel()
@@ -83,14 +83,14 @@ class KnownMeans(Exchange):
 
 @dataclass
 class FirstStep:
-    """Result of a joint first step, from which one client goes on.
+    """Result of a joint first step for one client, whose later local steps start from it.
 
     Attributes
     ----------
     grad : gradient of all trainable tensors, flat
     logits, y : the client's logits (batch, classes) and labels (batch,)
     statistics : running statistics of batch norm, flat
-    ticks : increments of the counters of batch norm
+    ticks : increments of the counters of batches of batch norm
     """
 
     grad: Tensor
@@ -115,11 +115,12 @@ def joint_step(
     network : holds the shared tensors, which are stored once
     objective : maps inputs and labels to mean loss and logits
     batches, own : each client's batch, and its own tensors, which can only be private parameters
-    exchange : the means over clients
+    exchange : computes the means over clients
     key : random key of dropout, equal for all clients
 
-    Raises UserError if the network depends on the size of a batch and the batches differ in size, and for numbers of
-    the clients that are written into a tensor which is not the network's.
+    Returns the gradient, outputs and statistics of each client. Raises UserError if the network depends on the size of
+    a batch and the batches differ in size, and if an operation writes clients' values in place into a tensor that all
+    clients would share.
     """
     before = network.counters.clone()
     grads = [torch.zeros_like(network.all_grad) for _ in own]
@@ -139,7 +140,10 @@ def joint_step(
 
 
 def _parameters(network: FlatNetwork, own: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[str, Lockstep]:
-    """Return all parameters by name, each with a gradient for every client, which is a part of `grads`."""
+    """Return each trainable parameter by name, as a `Lockstep` with one tensor and one gradient for each client.
+
+    `own` are the clients' private parameters; the gradients are views of the clients' flat vectors `grads`.
+    """
     layout = network.layout
     # A copy, since running statistics, which share the vector, change before the backward pass.
     start = network.all_params.clone()
@@ -155,7 +159,10 @@ def _parameters(network: FlatNetwork, own: Sequence[Tensor], grads: Sequence[Ten
 
 
 def _require_attached(network: FlatNetwork) -> None:
-    """Raise UserError for a module that has replaced one of its buffers, of which all clients share one."""
+    """Raise UserError if a module has replaced one of its buffers by a new tensor.
+
+    In a joint step all clients share one buffer, which may only be changed in place.
+    """
     for owner, leaf, view in network.buffers:
         if owner._buffers[leaf] is not view:
             problem = f"its buffer {leaf} is replaced in each pass, but a joint step has one buffer for all clients"
@@ -170,12 +177,12 @@ def _parts(tensor: Tensor) -> list[Tensor]:
 
 
 def _with(params: Tensor, private: Tensor) -> Tensor:
-    """Return the parameters with one client's private parameters, which come first."""
+    """Return a copy of the flat vector `params` that begins with one client's `private` parameters."""
     return torch.cat([private.to(params.device), params[len(private) :]])
 
 
 def _leaf(value: Tensor, grad: Tensor) -> Tensor:
-    """Return a parameter with a gradient for one client alone; its value is stored once for all clients."""
+    """Return `value` as a parameter of one client, without a copy, whose gradient is added to the tensor `grad`."""
     leaf = value.detach().requires_grad_()
     leaf.grad = grad
     return leaf
@@ -183,7 +190,7 @@ def _leaf(value: Tensor, grad: Tensor) -> Tensor:
 
 @contextmanager
 def _in_place_of(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Replace the model's parameters by these tensors inside the context."""
+    """Replace the model's parameters by `tensors` (name to tensor) inside the context."""
     new = {id(model.get_parameter(name)): tensor for name, tensor in tensors.items()}
     replaced = [(m, leaf, p) for m in model.modules() for leaf, p in m._parameters.items() if id(p) in new]
     for module, leaf, parameter in replaced:
@@ -196,7 +203,10 @@ def _in_place_of(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[No
 
 
 def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
-    """Normalise every client's input of a BN layer with the statistics of all clients."""
+    """Return every client's input of a BN layer, normalised with mean and variance over all clients.
+
+    `x` is a `Lockstep`.
+    """
     inputs = _parts(x)
     mean, var, *parts = _Coupling.apply(exchange, layer.eps, *inputs)
     _track(layer, mean, var, inputs[0][0].numel() // len(mean), exchange)
@@ -210,13 +220,13 @@ def _normalise(layer: _BatchNorm, exchange: Exchange, x: Tensor) -> Tensor:
 
 
 def _each(tensor: Tensor | None, clients: int) -> Sequence[Tensor | None]:
-    """Return one tensor for each client; a tensor that is not trained, or None, is the same for all clients."""
+    """Return a tensor for each client: the parts of a `Lockstep`, or one untrained tensor (or None) that all share."""
     return tensor.parts if isinstance(tensor, Lockstep) else [tensor] * clients
 
 
 @torch.no_grad()
 def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, pixels: int, exchange: Exchange) -> None:
-    """Move the running statistics, which are the same at all clients, towards those of all batches.
+    """Move a BN layer's running statistics, equal at all clients, towards mean and variance over all clients' batches.
 
     `pixels` is the number of values in one channel of one image.
     """
@@ -229,7 +239,11 @@ def _track(layer: _BatchNorm, mean: Tensor, var: Tensor, pixels: int, exchange: 
 
 
 def _correction(bessel: Bessel, batches: Sequence[int], pixels: int) -> float:
-    """Return the factor on the variance over all batches, of these numbers of images, before it is kept."""
+    """Return Bessel's correction: the factor on the variance over all batches before it enters the running variance.
+
+    `batches` are the clients' numbers of images, and `pixels` is the number of values in one channel of one image.
+    Raises UserError for `fedtan_code` if the numbers of images differ or are 1.
+    """
     if bessel == "none":
         return 1.0
     images = set(batches)
@@ -246,10 +260,13 @@ def _correction(bessel: Bessel, batches: Sequence[int], pixels: int) -> float:
 class _Coupling(Function):
     """A BN layer's mean and variance over all clients, with the gradients that flow through them between clients.
 
-    Downstream, mean and variance are constants. This backward pass receives the direct path dF_i/dy_i = u / std, and
-    adds Gmu / m_i + 2 (y_i - mu) Gv / m_i. Since sum u = std * sum direct, the values that each client sends follow:
-    dF_i/dmu = -sum direct, dF_i/dv = -sum direct (y_i - mu) / (2 (v + eps)). The dependence of v_i on mu is left out,
-    since it vanishes in the mean over clients, and only there.
+    F_i is the loss of client i, y_i its input of the layer, with m_i values in each channel, and u the gradient of F_i
+    with respect to the normalised input. Downstream, mean mu and variance v are constants. This backward pass receives
+    the direct path dF_i/dy_i = u / std, and adds Gmu / m_i + 2 (y_i - mu) Gv / m_i, where Gmu and Gv are the means over
+    clients of dF_i/dmu and dF_i/dv or, if clients do not exchange gradients, the client's own. Since sum u = std * sum
+    direct, the values that each client sends follow: dF_i/dmu = -sum direct, dF_i/dv = -sum direct (y_i - mu) / (2 (v +
+    eps)). The dependence of v_i, the variance of client i, on mu is left out, since it vanishes in the mean over
+    clients, and only there.
     """
 
     @staticmethod
@@ -290,7 +307,7 @@ class _Coupling(Function):
 
 
 class Lockstep(Tensor):
-    """One tensor for every client: an operation on it is done on each client's tensor, in turn.
+    """A tensor that stands for one tensor of each client: an operation on it runs on every client's tensor in turn.
 
     Parameters
     ----------
@@ -319,7 +336,10 @@ class Lockstep(Tensor):
 
 
 class _NoSharedWrites(TorchFunctionMode):
-    """Refuses changes in place that would make clients share a new tensor; buffers of the network are shared."""
+    """A torch mode that refuses in-place operations by which clients would share a tensor that they must not share.
+
+    Only the network's own state vector and counters may be written so: all clients have the same running statistics.
+    """
 
     def __init__(self, network: FlatNetwork) -> None:
         super().__init__()
@@ -328,7 +348,7 @@ class _NoSharedWrites(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a torch function. Raises UserError if it writes tensors in lockstep into one that is not."""
+        """Call a torch function. Raises UserError if it writes a `Lockstep` in place into an ordinary tensor."""
         name = getattr(func, "__name__", "")
         in_place = name.endswith("_") and not name.endswith("__")
         mixed = in_place and Lockstep in types and not isinstance(args[0], Lockstep)
@@ -343,7 +363,7 @@ def _address(tensor: Tensor) -> int:
 
 
 def _first(argument: Any) -> Lockstep:
-    """Return the first tensor in lockstep among the arguments, or None."""
+    """Return the first `Lockstep` in `argument`, which may be nested lists, tuples and dicts; None if there is none."""
     if isinstance(argument, Lockstep):
         return argument
     if isinstance(argument, dict):
@@ -353,7 +373,7 @@ def _first(argument: Any) -> Lockstep:
 
 
 def _of(argument: Any, client: int) -> Any:
-    """Return the arguments as one client has them."""
+    """Return `argument` with the tensor of client number `client` in place of each `Lockstep` in it."""
     if isinstance(argument, Lockstep):
         return argument.parts[client]
     if isinstance(argument, dict):
@@ -364,9 +384,9 @@ def _of(argument: Any, client: int) -> Any:
 
 
 def _together(results: list[Any]) -> Any:
-    """Return one result for those of all clients: tensors side by side as `Lockstep`, other values if all are equal.
+    """Return the clients' results as one: tensors become one `Lockstep`, other values must be equal.
 
-    Raises UserError for other values that differ.
+    `results` has the result of a torch function for each client. Raises UserError for other values that differ.
     """
     first = results[0]
     if isinstance(first, Tensor):

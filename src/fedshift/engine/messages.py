@@ -26,7 +26,7 @@ from ..core.errors import UserError
 from ..io import arrays
 
 LARGEST = 1_000_000
-"""Characters of the plain data of a message, as JSON."""
+"""Largest number of characters of a message's plain data as JSON."""
 
 
 class Message(NamedTuple):
@@ -34,9 +34,10 @@ class Message(NamedTuple):
 
     Attributes
     ----------
-    kind : the task, a name in `site.TASKS`: join, begin, first_step, train, finish, evaluate or keep
-    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON.
-        `contents`, if it is there, has the `content_of` each tensor of the task by name: those that are not in
+    kind : the task, a key of `KINDS`; those of a run are in `site.TASKS`: join, begin, first_step, train, finish,
+        evaluate or keep
+    about : plain data that JSON can hold, except NaN and infinity, which travel as the floats of Python's JSON. Its
+        entry `contents`, if present, maps each tensor of the task to its hash (`content_of`): those that are not in
         `tensors` came with the message before
     tensors : tensors of any shapes on the CPU or on the device of this process, by name
     """
@@ -52,7 +53,7 @@ class Message(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What stands in place of the answer of a site that did not give one.
+    """Takes the place of the answer of a site that failed, refused or could not be reached.
 
     Attributes
     ----------
@@ -63,16 +64,16 @@ class Fault(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of tensors, of which a fault has none."""
+        """Bytes of the tensors: 0, since a fault has none."""
         return 0
 
 
 class Transport(Protocol):
-    """What carries messages to sites and answers back.
+    """Protocol of transports, which carry messages to sites and answers back.
 
     Attributes
     ----------
-    names : names of all sites, in the order in which sums run: sorted
+    names : names of all sites, sorted: sums over sites run in this order
     """
 
     @property
@@ -84,22 +85,22 @@ class Transport(Protocol):
         """Send each named site its message, and yield name and answer of each, in the order of `names`.
 
         A site that raises UserError, or that cannot be reached, gives a Fault. The coordinator takes all answers before
-        it asks again.
+        it sends the next messages.
         """
         ...
 
 
 def packed(message: Message | Fault) -> bytes:
-    """Return the bytes of a message, or of the fault in its place: safetensors with a checksum."""
+    """Serialise a message or a fault, as safetensors with a checksum."""
     if isinstance(message, Fault):
         return arrays.packed({}, {"fault": message.reason})
     return arrays.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})
 
 
 def unpacked(content: bytes) -> Message | Fault:
-    """Return what `packed` was given, its tensors on the CPU and sorted by name; a Fault for other bytes.
+    """Return the message or fault that `packed` has serialised, or a Fault for any other bytes.
 
-    The reason of a fault is cut, and has no control characters.
+    Tensors are on the CPU and sorted by name. The reason of a fault is cut, and has no control characters.
     """
     try:
         values, about = arrays.unpacked(content, "the message")
@@ -141,23 +142,33 @@ Contents = Annotated[dict[Text, Annotated[str, StringConstraints(pattern="^[0-9a
 
 
 class Closed(BaseModel):
-    """Plain data of one kind of message, in the types of JSON, without NaN and infinity."""
+    """Base class of the schemas of messages: plain data without unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Empty(Closed):
-    """A message that says nothing but its kind."""
+    """Schema of messages without any plain data."""
 
 
 class OfRun(Closed):
-    """A question about a run, which names specification and code by their digest."""
+    """Schema of a question about a run; `digest` stands for the run's specification and code."""
 
     digest: Text = ""
 
 
 class Begin(OfRun):
-    """What follows from all sites before the first round."""
+    """Schema of the message before the first round: facts for one site that follow from all sites together.
+
+    Attributes
+    ----------
+    clients, classes : number of clients in the federation, and of classes
+    share : the site's share of all training samples, or an equal share
+    channels_last : whether images are stored with the channels last in memory
+    steps : number of local steps in a round, if it is set for all; otherwise None
+    clients_heard : the clients whose tensors the site gets
+    offers : client and name of each tensor `offer/0`, `offer/1`, ... that clients sent before the first round
+    """
 
     clients: Few
     classes: Few
@@ -175,39 +186,55 @@ class Begin(OfRun):
 
 
 class Since(OfRun):
-    """A question to the state of a site after a round."""
+    """Schema of a question that starts from a site's state after round `since`; `contents` has tensors' hashes."""
 
     since: Round
     contents: Contents = {}
 
 
 class Task(Since):
-    """A step of a round."""
+    """Schema of a task in a round."""
 
     round: Round
 
 
 class Joint(Task):
-    """A step of a round with the means of its joint step, if it has one, and the sizes of the sites' batches."""
+    """Schema of a training task.
+
+    `means` is the number of means over clients that the joint step has so far, 0 without one; `images` are the sites'
+    batch sizes in it.
+    """
 
     means: Annotated[int, Field(ge=0, le=10_000)]
     images: Annotated[list[Size], Field(max_length=10_000)]
 
 
 class Evaluate(Task):
-    """Splits on which a network is evaluated."""
+    """Schema of an evaluation task: the splits on which the network is evaluated."""
 
     splits: Annotated[list[Literal["val", "averaged"]], Field(min_length=1, max_length=2)]
 
 
 class Refused(Closed):
-    """The reason for which the server lets a site take no part."""
+    """Schema of the server's message to a site that may not take part: the reason."""
 
     reason: Text
 
 
 class Joined(Closed):
-    """What a site says about itself before the first round."""
+    """Schema of a site's introduction before the first round.
+
+    Attributes
+    ----------
+    n, validation : numbers of training and of validation samples
+    shape : shape of one input
+    classes : number of classes of the network's outputs
+    digest : digest of specification and code
+    versions : versions of Python and torch
+    threads : number of threads of torch
+    class_counts : number of training samples of each class, if `class_weights: balanced` needs them
+    scored, summed : number of images whose predictions the site sends at the end, in rows or in sums
+    """
 
     name: Text
     n: Size
@@ -223,14 +250,14 @@ class Joined(Closed):
 
 
 class FirstStep(Closed):
-    """The size of a site's batch in the joint step."""
+    """Schema of the answer to a joint first step: round, and the size of the site's batch."""
 
     round: Round
     images: Size
 
 
 class Trained(Closed):
-    """Measurements of the local steps of a round."""
+    """Schema of the answer to a training task: measurements of the local steps, and counters of batch norm."""
 
     round: Round
     loss: Positive
@@ -241,13 +268,13 @@ class Trained(Closed):
 
 
 class Finished(Closed):
-    """The round after the last."""
+    """Schema of the answer after the phases that follow the last round; `round` is one more than the last."""
 
     round: Round
 
 
 class Measured(Closed):
-    """Loss and accuracy of a split. `score` is there if a metric selects rounds; null if it is undefined here."""
+    """Schema of measurements on one split. `score` is there if a metric selects rounds; null if it is undefined."""
 
     loss: Positive
     accuracy: Share | None
@@ -256,16 +283,17 @@ class Measured(Closed):
 
 
 class Evaluated(Closed):
-    """What was measured on the splits that were asked for."""
+    """Schema of the answer to an evaluation task: measurements on each split that was asked for."""
 
     val: Measured | None = None
     averaged: Measured | None = None
 
 
 class Rows(Closed):
-    """The texts of each column of rows that holds texts; the tensor of the column has their numbers.
+    """Schema of a site's predictions of single images: for each column of text its different texts.
 
-    A site that keeps its rows sends sums in their place, and says how many `patients` are in each group.
+    The tensor of a text column has the numbers of these texts, one for each row. A site that keeps its rows sends sums
+    over groups of patients in their place, and `patients`, the number of patients in each group.
     """
 
     texts: dict[Text, Annotated[list[Text], Field(max_length=10_000)]]
@@ -273,7 +301,7 @@ class Rows(Closed):
 
 
 class Hello(Closed):
-    """Who a site is."""
+    """Schema of a site's first answer: its name, and its version of fedshift."""
 
     name: Text
     version: Text
@@ -292,12 +320,15 @@ KINDS: dict[str, tuple[type[Closed], type[Closed]]] = {
     "keep": (Since, Empty),
     "rows": (Task, Rows),
 }
-"""The question and the answer of each kind of messages; there are no others."""
+"""Schemas of the question and the answer of each kind of message."""
 QUESTIONS, ANSWERS = ({kind: models[side] for kind, models in KINDS.items()} for side in (0, 1))
 
 
 def require_known(message: Message, models: dict[str, type[Closed]]) -> None:
-    """Raise UserError, in one line, for a message that is not of a kind in `models`, or says what its kind may not."""
+    """Raise UserError, in one line, for a message of an unknown kind, or whose plain data does not fit the schema.
+
+    `models` maps each kind to its schema.
+    """
     if message.kind not in models:
         raise UserError(f"message {message.kind[:50]!r}", "is unknown here", "install the same version on both sides")
     where = f"message {message.kind}"
@@ -311,12 +342,12 @@ def require_known(message: Message, models: dict[str, type[Closed]]) -> None:
 
 
 def as_said(number: float) -> float | None:
-    """Return a number as messages say it: null stands for what is undefined."""
+    """Return a number as messages hold it: None in place of NaN and infinity."""
     return number if math.isfinite(number) else None
 
 
 def as_number(value: Any) -> float:
-    """Return a number that `as_said` has written."""
+    """Return a number of a message as a float, NaN for None: the reverse of `as_said`."""
     return math.nan if value is None else float(value)
 
 
@@ -330,7 +361,9 @@ Forms = dict[str, Form]
 
 @dataclass(frozen=True)
 class MessageForms:
-    """What is known of a run's messages beforehand; a rehearsal (`hospitals.agreed`) finds it out.
+    """Names, shapes and types of the tensors that each kind of message of a run may have.
+
+    A rehearsal with one blank site (`hospitals.agreed`) records them before the run.
 
     Attributes
     ----------
@@ -350,7 +383,7 @@ class MessageForms:
     answers: dict[tuple[str, int], list[Forms]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, asked: Message, answer: Message) -> None:
-        """Note what a question, with all its tensors, and its answer hold."""
+        """Record which tensors a question, complete with all its tensors, and its answer have."""
         places = self.questions[asked.kind], self.answers[asked.kind, _means(asked)]
         for known, message in zip(places, (asked, answer), strict=True):
             if (forms := _forms(message.tensors)) not in known:
@@ -358,7 +391,7 @@ class MessageForms:
 
     @property
     def means(self) -> int:
-        """The most means of a joint step."""
+        """The largest number of means over clients in a joint step."""
         return max((means for _, means in self.answers), default=0)
 
     def require_names(self, message: Message) -> None:
@@ -368,7 +401,7 @@ class MessageForms:
             raise UserError(f"message {message.kind}", f"has {len(odd):,} unknown tensors, such as {odd[0][:100]}")
 
     def require_question(self, message: Message) -> None:
-        """Raise UserError for a message of the coordinator, with all its tensors, that holds other tensors."""
+        """Raise UserError if a question, complete with its tensors, has other ones than recorded."""
         _require(message, self._of_question(message))
 
     def _of_question(self, message: Message) -> list[Forms]:
@@ -378,7 +411,7 @@ class MessageForms:
         return self.questions.get({"rows": "evaluate"}.get(message.kind, message.kind), [])
 
     def require_answer(self, asked: Message, answer: Message, *, first: bool = False) -> None:
-        """Raise UserError for an answer that holds other tensors than it can.
+        """Raise UserError if a site's answer to `asked` has other tensors, shapes or types than recorded.
 
         `first` says that the site has never trained in this run: some algorithms send more then.
         """
@@ -388,12 +421,12 @@ class MessageForms:
         _require(answer, known[:1] if first else known)
 
     def _of_images(self, form: Form, n: int) -> Form:
-        """Return the form of a tensor at a site with `n` images, given that at the blank site."""
+        """Return shape and type of a tensor at a site with `n` images, given its `form` at the blank site."""
         shape, dtype = form
         return ((n, *shape[1:]) if shape[:1] == (self.images,) else shape), dtype
 
     def _begin(self, message: Message) -> Forms:
-        """Return the forms of a first message, which passes on what some other sites have sent."""
+        """Return shape and type of each tensor of a `begin` message, which passes on tensors of other sites."""
         forms: Forms = {}
         sent = self.answers["join", 0][0]
         for place, (_, key) in enumerate(message.about["offers"]):

@@ -55,20 +55,21 @@ from .specification import Specification
 
 
 class Site:
-    """One site, which answers the messages of a `Coordinator`, also in the middle of a run.
+    """A site of a federation: it answers the messages of a `Coordinator`, and may be opened anew between messages.
 
-    The head of this module explains what it is opened with. Raises UserError for samples or labels that do not fit task
+    The docstring of this module explains the parameters. Raises UserError for samples or labels that do not fit task
     and network.
 
     Attributes
     ----------
     client : the site's samples and, while it answers, its tensors
     specification : what sites and coordinator agree on
-    state : the files of the site
+    state : the files in `folder` that hold the site's tensors between rounds
     sends_offers : True if the site lets plug-ins send what they derive from its images before the first round, such as
         mean spectra or numbers of images by class
-    forms : what is known of the messages beforehand; without them, tensors are checked for finite numbers alone
-    requests : what the site has been asked so far
+    forms : names, shapes and types of tensors that each kind of message may have; if None, tensors are only checked for
+        finite numbers
+    requests : the number of messages of each kind that the site has admitted so far, and the limits on it
     """
 
     def __init__(
@@ -109,10 +110,11 @@ class Site:
             return TASKS[message.kind](self, message)
 
     def admitted(self, message: Message) -> Message:
-        """Return a message of the coordinator with all its tensors, and count it.
+        """Check a message of the coordinator, count it, and return it with all tensors that its task needs.
 
-        Raises UserError for a message of another run or code, for one that says or holds something else than its kind
-        does, and for one that the study does not need.
+        Tensors that the coordinator has left out are those that the message before had. Raises UserError for a message
+        of another run or code, for keys, values or tensors that its kind does not have, for numbers that are not
+        finite, and for a message that the study does not need.
         """
         require_known(message, QUESTIONS)
         if message.about.get("digest", "") != self.state.digest:
@@ -134,9 +136,10 @@ class Site:
     # ---- before the first round
 
     def join(self, message: Message) -> Message:
-        """Return what the coordinator needs to know about this site: numbers, and what the add-on offers others.
+        """Return this site's name, numbers of samples and versions, with the tensors that the add-on sends.
 
-        Raises UserError if the add-on sends what the site does not allow.
+        Raises UserError if the add-on sends tensors (`Addon.offer`) and the site does not allow it, and for a label
+        without a class weight.
         """
         specification, samples = self.specification, self.client.train
         about: dict[str, Any] = {
@@ -162,9 +165,10 @@ class Site:
         return Message("join", about, dict(offer))
 
     def begin(self, message: Message) -> Message:
-        """Write down what the coordinator says before the first round, and return what the algorithm offers it.
+        """Save the coordinator's facts from before the first round, and return the tensors of `Algorithm.offer`.
 
-        Everything that an earlier beginning of this run has left is forgotten.
+        This deletes all state that an earlier start of this run has left. Raises UserError if the facts contradict this
+        site's own settings, or if the algorithm sends tensors and the site does not allow it.
         """
         algorithm, client = self.specification.algorithm, self.client
         if type(algorithm).offer is not Algorithm.offer:
@@ -183,7 +187,11 @@ class Site:
         return Message("begin", {}, at_home(offer))
 
     def _require_own(self, about: Mapping[str, Any]) -> None:
-        """Raise UserError where the coordinator says something else than follows from this site's own settings."""
+        """Raise UserError if the `begin` message contradicts this site's own settings.
+
+        `about` is the plain data of the message: numbers of clients and classes, share of training samples, local
+        steps.
+        """
         training, known = self.specification.training, self.forms
         least = training.steps_in_round(len(self.client.train))
         steps = about["steps"]
@@ -207,7 +215,7 @@ class Site:
     def train(self, message: Message) -> Message:
         """Train this site in the round of `message`, from its state after the last round that the server completed.
 
-        Returns the message with what the algorithm sends to the server.
+        Returns the answer: mean loss and accuracy, seconds, and the tensors that the algorithm reports to the server.
 
         Raises UserError if training diverges; the state of the site is then as before.
         """
@@ -231,9 +239,10 @@ class Site:
         return Message("train", about | {"logged": logged, "counters": client.counters.tolist()}, tensors)
 
     def first_step(self, message: Message) -> Message:
-        """Run the joint step of a round as far as the means known so far lead, and return the part for the next one.
+        """Run the joint first step up to the first missing mean over sites, and return this site's part of it.
 
-        Without a tensor in the answer, no mean is missing. `images` is the size of this site's batch. Nothing is kept.
+        `message` has the means that the server has sent so far. The answer has no tensor if no mean is missing;
+        `images` in it is the size of this site's batch. No state is saved.
         """
         trainer, client = self._opened(message)
         batch = next(trainer.batches(client.train, message.about["round"], client.name))
@@ -245,7 +254,7 @@ class Site:
         return Message("first_step", about, {})
 
     def _first_step(self, message: Message, batch: tuple[Tensor, Tensor]) -> FirstStep:
-        """Return the joint first step. Raises Need if a mean is missing."""
+        """Return the result of the joint first step, given the means in `message`. Raises Need if a mean is missing."""
         trainer, client = self._opened(message)
         joint = trainer.algorithm.joint(message.about["round"])
         assert joint is not None
@@ -258,14 +267,21 @@ class Site:
             trainer.end_turn()
 
     def finish(self, message: Message) -> Message:
-        """Train what follows after the last round: only what stays here changes."""
+        """Train the phases that follow the last round (`Phase.finishes`).
+
+        Only tensors that stay at this site change.
+        """
         trainer, client = self._opened(message)
         trainer.finish(client, self._assignment(message, trainer), lambda: False)
         self.state.write(message.about["round"], client, since=message.about["since"])
         return Message("finish", {"round": message.about["round"]}, {})
 
     def evaluate(self, message: Message) -> Message:
-        """Return loss, accuracy and score on each split that is asked for: `val` or `averaged`; see `selection`."""
+        """Evaluate the network in `message`, and return loss, accuracy and, on `val`, the metric that selects rounds.
+
+        The splits are `val`, the validation samples, and `averaged`, the training samples. Raises UserError for a split
+        that the study does not evaluate in this round, and for a loss that is not finite.
+        """
         trainer, client = self._opened(message)
         received = message.tensors["received"].to(self.device)
         metric = Criterion(trainer.training.select_by).metric
@@ -289,29 +305,29 @@ class Site:
         return Message("evaluate", about, {})
 
     def keep(self, message: Message) -> Message:
-        """Keep the state that counts as that of the selected round."""
+        """Save the site's state after round `since` of the message as that of the selected (best) round."""
         self.state.keep(message.about["since"])
         return Message("keep", {}, {})
 
     # ---- results
 
     def networks(self, received: Tensor, since: int) -> Networks:
-        """Return the networks that predict this site, given the shared tensors of the selected round.
+        """Return the networks that predict this site, given the shared tensors `received` of the selected round.
 
-        They hold what the site kept in the selected round or, if none was selected, after round `since`. See
-        `Federation.networks`.
+        The site adds its own tensors of the selected round or, if none was selected, of round `since`. Several networks
+        predict together under some algorithms: see `Federation.networks`.
         """
         kept = self.state.kept(since)
         return client_networks(self._opened_trainer(), self.client.name, received.to(self.device), kept)
 
     def _opened(self, message: Message) -> tuple[LocalTrainer, Client]:
-        """Return the network and the client, with the state from which the task starts."""
+        """Return trainer and client, after the client has got its state after round `since` of the message."""
         trainer = self._opened_trainer()
         self.client.keep(self.state.read(message.about["since"]))
         return trainer, self.client
 
     def _assignment(self, message: Message, trainer: LocalTrainer) -> Assignment:
-        """Return what a task works with. The learning rate is that of the site's own settings."""
+        """Return the inputs of a local training: the message's tensors, and the site's own learning rate."""
         number = message.about["round"]
         tensors = {k: v.to(trainer.device) for k, v in message.tensors.items()}
         received = tensors["received"]
@@ -326,7 +342,11 @@ class Site:
         )
 
     def _opened_trainer(self) -> LocalTrainer:
-        """Return the network, with the facts from before the first round given to it and to the client."""
+        """Return the trainer. The first call builds it with the facts that the coordinator sent before the first round.
+
+        That call also sets the client's share, class weights, and the tensors that other clients sent before the first
+        round.
+        """
         if self._trainer is None:
             facts, tensors = self.state.facts()
             training = self.specification.training
@@ -352,7 +372,7 @@ TASKS: dict[str, Callable[[Site, Message], Message]] = {
     "evaluate": Site.evaluate,
     "keep": Site.keep,
 }
-"""What a site does for each kind of message."""
+"""The method that answers each kind of message."""
 
 
 def require_separate(algorithm: Algorithm) -> None:

@@ -22,17 +22,17 @@ from ..tasks import CLASSIFICATION, Task
 
 @dataclass(frozen=True, eq=False)
 class Specification:
-    """How a federation trains.
+    """Settings of a federated training on which all sites and the server must agree. It holds no data.
 
     Attributes
     ----------
     model : the network with the initial weights, and with the layers of algorithm and add-on
     algorithm, addon, task : plug-ins
-    bn : name of the BN policy
-    norms : types of the norms that the policy is about
-    training : settings of local training and of the rounds, as they were asked for
-    seed : seed of everything random
-    features : inputs of the last linear layer of the network without the add-on; 0 if it has none
+    bn : name of the BN policy, which says which batch-norm tensors are aggregated
+    norms : types of normalisation layers that the BN policy governs, such as batch or group
+    training : settings of local training and of the rounds, as the user gave them
+    seed : seed of all random draws
+    features : number of inputs of the last linear layer of the network without the add-on; 0 if it has none
     """
 
     model: nn.Module
@@ -58,9 +58,10 @@ class Specification:
         task: str | dict[str, Any] | Task = CLASSIFICATION,
         norms: str | Sequence[str] = BATCH,
     ) -> Specification:
-        """Return what the parameters of `fedshift.Federation` say.
+        """Build the plug-ins and settings from their names or dicts, and add the plug-ins' layers to the network.
 
-        Raises UserError for an unknown plug-in or setting, and for a combination without meaning.
+        The parameters are those of `fedshift.Federation`. Raises UserError for an unknown plug-in or setting, and for
+        plug-ins and settings that cannot be combined.
         """
         requested: Algorithm = build("algorithm", algorithm)
         settings = training if isinstance(training, Training) else validated(Training, training or {}, "training")
@@ -87,12 +88,12 @@ class Specification:
 
     @property
     def policy(self) -> BNPolicy:
-        """The BN policy, over layers of the types `norms`."""
+        """The BN policy named `bn`, applied to normalisation layers of the types in `norms`."""
         return policy(self.bn, self.norms)
 
 
 def features_of(model: nn.Module) -> int:
-    """Return the inputs of a network's last linear layer; 0 if it has none."""
+    """Return the number of inputs of a network's last linear layer, or 0 if it has no linear layer."""
     try:
         return classifier(model).in_features
     except UserError:
@@ -100,7 +101,7 @@ def features_of(model: nn.Module) -> int:
 
 
 def _report_norms(model: nn.Module, algorithm: Algorithm, bn: str, norms: tuple[str, ...], training: Training) -> None:
-    """Say which settings have no effect on the norms of a network, and what a policy keeps of them."""
+    """Print which settings have no effect on this network, and how many tensors the BN policy keeps at the clients."""
     why = "" if batch_norms(model) else "the network has no batch-norm layer"
     if training.train == "head":
         why = why or "batch norm rests with training.train: head"
