@@ -54,7 +54,7 @@ def _named(prefix: str, clients: Sequence[ClientTensors]) -> dict[str, Tensor]:
 
 
 def progress(rounds: RoundState) -> dict[str, Any]:
-    """Return everything else that the next round depends on, as plain data."""
+    """Return everything that the next round depends on except tensors, as plain data for JSON."""
     selected = None
     if rounds.selected:
         selected = {"round": rounds.selected.round, "values": rounds.selected.values}
@@ -69,7 +69,7 @@ def progress(rounds: RoundState) -> dict[str, Any]:
 def restore(
     rounds: RoundState, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], device: torch.device
 ) -> None:
-    """Restore the state from which `tensors` and `progress` were taken."""
+    """Set `rounds` to the state from which `tensors` and `progress` were taken; the server's tensors go to `device`."""
 
     def under(prefix: str) -> dict[str, Tensor]:
         return {k.removeprefix(prefix): v.clone() for k, v in tensors.items() if k.startswith(prefix)}

@@ -48,14 +48,14 @@ class Coordinator(ServerSide):
     Attributes
     ----------
     transport : what carries messages to the sites
-    digest : specification and code; sites with another one refuse every message
-    joined : what each site said about itself, in the order of names
+    digest : digest of specification and code; sites with another one refuse every message
+    joined : what each site said about itself when it joined, in the order of names
     missing : one dict for each answer that is missing: round, site, kind of the message and reason
-    since : the last round of each site that counted, from whose state its next task starts
-    forms : what is known of the messages beforehand; without them, tensors are compared between sites
+    since : for each site, the last round in which its training counted; its next task starts from its state after that
+    forms : names, shapes and types of the tensors that answers may have; if None, tensors are compared between sites
 
-    A tensor that a site has from the message before is not sent again: what it validates is what it trains next, and
-    each message of a joint step adds one mean. After a fault everything is sent.
+    A site keeps the tensors of the last message, so that they are not sent again: it trains from the tensors that it
+    has just validated, and each message of a joint step adds one mean. After a fault of a site everything is sent.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Coordinator(ServerSide):
         device: torch.device | str = "cpu",
         forms: MessageForms | None = None,
     ) -> Self:
-        """Ask all sites to join, tell them what follows from all of them, and return the coordinator.
+        """Ask all sites to join, send them the facts that follow from all answers, and return the coordinator.
 
-        Raises UserError if a site does not answer, refuses, or fits the others not; and for what needs images in one
-        place.
+        Raises UserError if a site does not answer, refuses, or does not fit the other sites, and if algorithm or
+        settings need the images of several sites in one place.
         """
         _require_possible(specification, transport.names)
         question = Message("join", {"digest": digest}, {})
@@ -125,7 +125,10 @@ class Coordinator(ServerSide):
         device: torch.device | str = "cpu",
         forms: MessageForms | None = None,
     ) -> Self:
-        """Return the coordinator after a round, given what its methods `tensors` and `progress` returned then."""
+        """Return the coordinator as it was after a round, given what `tensors` and `progress` returned then.
+
+        Raises UserError if `transport` reaches other sites than those of the checkpoint.
+        """
         old = cls(specification, transport, progress["joined"], digest, device, forms)
         if [about["name"] for about in old.joined] != [*transport.names]:
             raise UserError(
@@ -137,7 +140,10 @@ class Coordinator(ServerSide):
         return old
 
     def _begin(self, offers: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Tell each site what follows from what all said, and take what the algorithm lets them offer."""
+        """Send each site the facts that follow from all sites, and collect what sites send for `Algorithm.offer`.
+
+        `offers` maps each site to the tensors that it sent for the add-on when it joined.
+        """
         specification, together = self.specification, self.algorithm.collaboration
         names, settings = self.transport.names, specification.training
         counts = [np.asarray(about.get("class_counts") or (), dtype=np.int64) for about in self.joined]
@@ -172,9 +178,10 @@ class Coordinator(ServerSide):
     # ---- rounds
 
     def round(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Do one round with the sites that answer. `should_stop` is called before each message.
+        """Do one round with the sites that answer. `should_stop` is called before messages are sent.
 
-        Raises UserError if no site answers, and Interrupted. The round is then half done: go on with `resume`.
+        Raises UserError if no site answers, and Interrupted if `should_stop` returns True. The round is then half done:
+        go on with `resume`.
         """
         self._should_stop = should_stop
         device = self.trainer.device
@@ -206,9 +213,10 @@ class Coordinator(ServerSide):
         self.rounds.log("train", [records], self.server.logged)
 
     def _first_steps(self, server_round: ServerRound) -> tuple[list[Tensor], list[int]]:
-        """Take the joint first step, if there is one, and return the means that sites need to repeat it.
+        """Run the joint first step, if there is one, and return its means over sites and the sites' batch sizes.
 
-        Also returned are the sizes of the sites' batches. If a site does not answer, the step begins anew without it.
+        Sites need the means to repeat the step when they train. If a site does not answer, the step begins anew without
+        it.
         """
         means: list[Tensor] = []
         images: list[int] = []
@@ -236,7 +244,10 @@ class Coordinator(ServerSide):
     def _training(
         self, kind: str, server_round: ServerRound, means: Sequence[Tensor], images: Sequence[int]
     ) -> dict[int, Message]:
-        """Return the messages of a round to all that take part."""
+        """Return the messages of a round by position of the participants, with the means of the joint step so far.
+
+        `kind` is train or first_step, and `images` are the sizes of the sites' batches in the joint step.
+        """
         joint = {f"mean/{n}": mean for n, mean in enumerate(means)}
         about = {"means": len(means), "images": [*images]}
         return {
@@ -272,7 +283,7 @@ class Coordinator(ServerSide):
         self._note_finish()
 
     def _evaluate(self) -> None:
-        """Ask for validation and for the training loss of the averaged model, where they are due, and select."""
+        """Ask sites for validation and for the averaged model's training loss, where due, and select the round."""
         every = self.training.training_loss_every
         averaged = ["averaged"] if every and self.rounds.round % every == 0 else []
         messages = {}
@@ -296,7 +307,10 @@ class Coordinator(ServerSide):
     # ---- answers
 
     def _asked(self, server_round: ServerRound, messages: Mapping[int, Message]) -> Answers:
-        """Return the answers that can be used to messages of a round. Raises UserError if there are none."""
+        """Send the messages of a round, and return the usable answers by position.
+
+        Raises UserError if there are none.
+        """
         answers = self._ask(messages)
         if not answers:
             reasons = "; ".join(f"{m['site']}: {m['reason']}" for m in self.missing[-len(messages) :])
@@ -306,7 +320,10 @@ class Coordinator(ServerSide):
         return answers
 
     def _ask(self, messages: Mapping[int, Message]) -> Answers:
-        """Return the answers that can be used, by position; `missing` gets the others."""
+        """Send messages by position of their sites, and return the usable answers; `missing` records the other sites.
+
+        Raises Interrupted, before any message is sent, if the training is to stop.
+        """
         if self._should_stop():
             raise Interrupted
         if not messages:
@@ -336,7 +353,7 @@ class Coordinator(ServerSide):
         return answers
 
     def _require_fit(self, position: int, asked: Message, answer: Message) -> None:
-        """Raise UserError for the answer of a site to a message of a round that does not fit it."""
+        """Raise UserError if a site's answer does not fit the message `asked` in a round: round, tensors or numbers."""
         about = answer.about
         if about.get("round", asked.about.get("round")) != asked.about.get("round"):
             raise UserError("answer", f"is for round {about['round']}")
@@ -359,7 +376,7 @@ class Coordinator(ServerSide):
                 raise UserError("answer", f"has values of {', '.join(parts) or 'nothing'}, or without the score")
 
     def _without_held(self, messages: Mapping[int, Message]) -> dict[int, Message]:
-        """Return messages that name all their tensors, without those that the sites hold."""
+        """Return messages with the hashes of all tensors, but without tensors that their sites hold already."""
         # Sites are sent the same tensors: each is read once.
         tensors = {id(tensor): tensor for message in messages.values() for tensor in message.tensors.values()}
         by_id = {key: content_of(tensor) for key, tensor in tensors.items()}
@@ -375,7 +392,7 @@ class Coordinator(ServerSide):
     def global_state(self) -> dict[str, Tensor]:
         """Return the `state_dict` of the global network of the selected round, or of the last if none was selected.
 
-        Raises UserError if tensors stay at sites: a site outside then has no network from here.
+        Raises UserError if some of its tensors stay at the sites, since the server does not have these.
         """
         if self.trainer.own_names:
             names = ", ".join(self.trainer.own_names[:3])
@@ -389,7 +406,7 @@ class Coordinator(ServerSide):
         return checkpoint.tensors(self.rounds) | offers
 
     def progress(self) -> dict[str, Any]:
-        """Return everything else that a checkpoint needs, as plain data."""
+        """Return the part of a checkpoint that is no tensor, as plain data for JSON."""
         before = self.beforehand
         return checkpoint.progress(self.rounds) | {
             "joined": self.joined,
@@ -399,7 +416,7 @@ class Coordinator(ServerSide):
         }
 
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
+        """Set the state to that of a checkpoint, given what the methods `tensors` and `progress` returned."""
         offers = {k.removeprefix("offers/"): v for k, v in tensors.items() if k.startswith("offers/")}
         self.server.offers = {k: v.to(self.trainer.device) for k, v in offers.items()}
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)
@@ -409,7 +426,7 @@ class Coordinator(ServerSide):
 
 
 def _require_possible(specification: Specification, names: Sequence[str]) -> None:
-    """Raise UserError for sites that cannot be told apart, and for what needs images in one place."""
+    """Raise UserError for site names that repeat or are unsorted, and for settings that need images in one place."""
     if not names:
         raise UserError("sites", "there are none", "name at least one")
     if [*names] != sorted(set(names)):
@@ -423,9 +440,9 @@ def _require_possible(specification: Specification, names: Sequence[str]) -> Non
 
 
 def _of_all(transport: Transport, messages: Mapping[str, Message], forms: MessageForms | None) -> dict[str, Message]:
-    """Return the answers to messages before the first round, by site.
+    """Send messages before the first round, and return the answers by site.
 
-    Raises a UserError for each site that gives none that can be used.
+    Raises an error that lists every site without a usable answer.
     """
     require = forms.require_answer if forms else lambda *_: None
     replies = dict(transport.ask(messages))
@@ -437,7 +454,11 @@ def _of_all(transport: Transport, messages: Mapping[str, Message], forms: Messag
 def _misfits(
     names: Sequence[str], joined: Sequence[Mapping[str, Any]], digest: str, forms: MessageForms | None
 ) -> list[UserError]:
-    """Return an error for each site that said something else than it was asked, or than is known or the first said."""
+    """Return an error for each site whose introduction in `joined` does not fit.
+
+    A site must have the `digest`, the `names` entry, classes and shape that are expected; without `forms` these last
+    two are those of the first site. Its class counts must add up to its number of images.
+    """
     errors = []
     classes, shape = (forms.classes, [*forms.shape]) if forms else (joined[0]["classes"], joined[0]["shape"])
     for name, about in zip(names, joined, strict=True):
@@ -458,7 +479,7 @@ def usable(
     """Return the reply of a site if it is complete and well formed, or else a Fault with the reason.
 
     Each reply is checked here and nowhere else: a site whose reply cannot be used counts as one that did not answer.
-    `require_fit` checks in addition, given what was asked, whether the tensors fit; it raises UserError if not.
+    `require_fit(asked, reply)` checks in addition whether the tensors fit, and raises UserError if not.
     """
     if isinstance(reply, Fault):
         return reply

@@ -84,7 +84,10 @@ class LocalRound:
         self.seconds = 0.0
 
     def first_steps(self) -> None:
-        """Take the first step, if the algorithm asks for a joint one: all processes at the same time."""
+        """Take the joint first step of this process's clients, if the algorithm asks for one.
+
+        All processes must call this at the same time.
+        """
         trainer = self.trainer
         joint = trainer.algorithm.joint(self.number)
         if joint is None:
@@ -120,7 +123,7 @@ class LocalRound:
         ]
 
     def _alone(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
-        """Train one client after another, and yield what each costs."""
+        """Train one client after another, and yield the `Cost` of each."""
         turns = zip(self.positions, self.clients, self.batches, self.first, strict=True)
         for position, client, batches, first in turns:
             began = time.perf_counter()
@@ -131,7 +134,10 @@ class LocalRound:
             yield self.seconds + time.perf_counter() - began, *added, logged
 
     def _together(self, should_stop: Callable[[], bool], tally: Tally) -> Iterator[Cost]:
-        """Train as many clients together as there are rows, and yield what each costs: an equal share of the time."""
+        """Train clients in groups, as many at once as the stack has rows, and yield the `Cost` of each client.
+
+        Each client is charged an equal share of its group's time.
+        """
         assert self.stack
         chunk = len(self.stack.rows)
         for start in range(0, len(self.clients), chunk):
@@ -159,8 +165,8 @@ class Federation(ServerSide):
     ----------
     specification : network, plug-ins and settings
     ranks : the processes that share the clients, each with an equal federation; by default there is only this one
-    beforehand : traffic of what made the samples, such as statistics of clients; that of add-ons and of class counts is
-        added here
+    beforehand : traffic of preparing the samples, such as exchanging statistics of clients; the traffic of add-ons and
+        of class counts is added here
 
     Attributes
     ----------
@@ -202,7 +208,10 @@ class Federation(ServerSide):
         self.selection = Selection(self.rounds, members, self.trainer, ranks, sites.elsewhere, sites.watched)
 
     def _exchange_beforehand(self, beforehand: Traffic | None) -> None:
-        """Exchange what clients need of each other before the first round, and count it."""
+        """Exchange class counts and the add-on's tensors between clients before the first round, and count the traffic.
+
+        `beforehand` is traffic to add.
+        """
         self.beforehand = weigh_classes(self.clients, self.specification.training, self.algorithm.collaboration)
         if beforehand:
             self.beforehand += beforehand
@@ -213,7 +222,7 @@ class Federation(ServerSide):
             self.beforehand += passing_on(offers, self.algorithm)
 
     def _open_rounds(self) -> None:
-        """Set the state before the first round, and assign each client to one process."""
+        """Set the state of server and clients before the first round, and assign each client to one process."""
         clients, trainer = self.clients, self.trainer
         classes = outputs(trainer.model, self.task, example_of(clients[0].train).to(trainer.device))
         server = self._new_server(clients, classes)
@@ -236,7 +245,7 @@ class Federation(ServerSide):
 
     @functools.cached_property
     def _stack(self) -> Stack | None:
-        """The networks on which clients of this process train together; None if they train one after another."""
+        """The networks on which this process's clients train together, or None if they train one after another."""
         if not self.training.stacked:
             return None
         here = [client for client in self.clients if client.here]
@@ -250,9 +259,9 @@ class Federation(ServerSide):
     # ---- rounds
 
     def participants(self, number: int) -> list[Client]:
-        """Return the clients that take part in a round, in their order: `participation` says how many.
+        """Return the clients that take part in round `number`, in the order of names; `participation` says how many.
 
-        Raises UserError if the algorithm names another number of them, or one twice.
+        Raises UserError if the algorithm names another number of clients, or one twice.
         """
         return [self.clients[k] for k in drawn(self.algorithm, self.server, self.training, self.seed, number)]
 
@@ -272,7 +281,7 @@ class Federation(ServerSide):
             self.selection.watch()
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
-        """Train the clients that take part, and update the server."""
+        """Train the clients that take part, update the server, and log the round."""
         server_round = self._begin_round()
         local = LocalRound(self.trainer, server_round, self.clients, self.ranks, self._stack)
         local.first_steps()
@@ -281,7 +290,7 @@ class Federation(ServerSide):
         self.rounds.log("train", records, self.server.logged)
 
     def _finish(self, should_stop: Callable[[], bool]) -> None:
-        """Train what follows after the last round, at each client of this process. Nothing is sent."""
+        """Train the phases that follow the last round, at each client of this process. Nothing is sent."""
         broadcast = self.algorithm.broadcast(self.server)
         for k, client in enumerate(self.clients):
             if client.here:
@@ -292,23 +301,24 @@ class Federation(ServerSide):
     def result(self) -> Selected:
         """Return the selected round, or the last if none was selected.
 
-        If several processes share the clients, all of them must call this method and those below it.
+        If several processes share the clients, all of them must call this method, and likewise `global_state`,
+        `client_state`, `networks` and `tensors`.
         """
         checkpoint.gather(self.rounds, self.ranks)
         return self.best()
 
     def global_state(self) -> dict[str, Tensor]:
-        """Return the `state_dict` of the global network; tensors that stay at clients have their plain mean.
+        """Return the `state_dict` of the global network; tensors that stay at clients have their unweighted mean.
 
-        An external site gets this mean under BN policy `local`, since it has no local BN. Clients that have not
-        trained yet, because only some take part in a round, do not count.
+        An external site gets this mean under BN policy `local`, since it has no local BN. Clients that have not trained
+        yet, because only some take part in a round, do not count.
         """
         best = self.result()
         own = self.rounds.mean_own(best.clients, best.round)
         return self.trainer.named_state(best.shared, own, best.clients[0].counters)
 
     def client_state(self, name: str) -> dict[str, Tensor]:
-        """Return the `state_dict` of the network as this client uses it: the shared tensors with the client's own.
+        """Return the `state_dict` of the network of client `name`: the shared tensors with the client's own.
 
         Under an algorithm with personal networks, it is the client's personal network, also where this predicts
         together with others (see `networks`).
@@ -316,9 +326,9 @@ class Federation(ServerSide):
         return self.networks(name).states[0]
 
     def networks(self, name: str = "") -> Networks:
-        """Return the networks that predict a client together, or without a name those of a site outside.
+        """Return the networks that predict the client `name` or, without a name, a site outside of the federation.
 
-        Most algorithms give one. Where several predict a client, the first is the client's personal network.
+        Most algorithms give one. Where several predict a client together, the first is the client's personal network.
         """
         best = self.result()
         names = [c.name for c in self.clients]
@@ -346,9 +356,9 @@ class Federation(ServerSide):
         return checkpoint.tensors(self.rounds)
 
     def progress(self) -> dict[str, Any]:
-        """Return everything else that a checkpoint needs, as plain data."""
+        """Return the part of a checkpoint that is no tensor, as plain data for JSON."""
         return checkpoint.progress(self.rounds)
 
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, given what the methods `tensors` and `progress` returned."""
+        """Set the state to that of a checkpoint, given what the methods `tensors` and `progress` returned."""
         checkpoint.restore(self.rounds, tensors, progress, self.trainer.device)

@@ -29,9 +29,11 @@ EVALUATED = 256
 
 
 class RunningVariances:
-    """Places of running means and variances in the part of a flat state that travels.
+    """Turns clients' running variances into mean squares that can be averaged, and their average into a variance.
 
-    If `how` is "averaged", or if the variances stay at the clients, the methods change nothing.
+    With `how` "pooled", the averaged variance is that of all clients' data. With "averaged", or if variances stay at
+    the clients, the methods change nothing, and variances are averaged as they are. `shared` is the slice of the flat
+    state that travels.
     """
 
     def __init__(
@@ -47,12 +49,15 @@ class RunningVariances:
             self._var = var.to(device)
 
     def gather(self, shared: Tensor, around: Tensor) -> None:
-        """Turn a client's variances into mean squares around other means, so that they can be averaged over clients."""
+        """Turn a client's variances in `shared` into mean squares around the means of `around`, in place.
+
+        Mean squares around common means can be averaged over clients.
+        """
         if self.pooled:
             shared[self._var] += (shared[self._mean] - around[self._mean]) ** 2
 
     def pool(self, shared: Tensor, around: Tensor) -> None:
-        """Turn averaged mean squares back into variances: the reverse of `gather`."""
+        """Turn averaged mean squares in `shared` back into variances, in place: the reverse of `gather`."""
         if self.pooled:
             # Rounding can leave a variance below zero where clients hardly differ.
             shared[self._var] = (shared[self._var] - (shared[self._mean] - around[self._mean]) ** 2).clamp(min=0)
@@ -130,13 +135,13 @@ class FlatNetwork:
 
     @property
     def autocast(self) -> AbstractContextManager[None]:
-        """A new context for a forward pass: one that is entered twice would stay on in the process."""
+        """A new context for one forward pass, in bfloat16 if the training asks for it. It cannot be entered twice."""
         if self.training.precision == "bfloat16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
     def arithmetic(self) -> AbstractContextManager[None]:
-        """Return the context in which the device computes as the training says; see `nn.device.arithmetic`."""
+        """Return a context in which the device computes with the precision and determinism of the training settings."""
         return arithmetic(self.device, self.training.precision, self.training.deterministic)
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
@@ -147,14 +152,14 @@ class FlatNetwork:
         self.counters.copy_(counters)
 
     def answer_with(self, blend: Blend) -> None:
-        """Load the first network of `blend`, and let `evaluate` ask all of them, until tensors are loaded again."""
+        """Load the first network of `blend`, and let `evaluate` use all of them, until `load` is called."""
         self.state_vector.copy_(blend.networks[0])
         if len(blend.networks) > 1:
             networks = [self.frozen(f"blend {k}", vector) for k, vector in enumerate(blend.networks)]
             self.answering = Blended(networks, blend.weights, blend.of)
 
     def assemble(self, state_vector: Tensor, shared: Tensor, own: Tensor) -> None:
-        """Write a whole state into `state_vector`: the shared tensors, and around them the client's own."""
+        """Write a whole state into `state_vector` in place: the shared tensors, and around them the client's own."""
         lo, hi = self.travels.start, self.travels.stop
         state_vector[lo:hi] = shared
         if len(own):
@@ -162,7 +167,7 @@ class FlatNetwork:
             state_vector[hi:] = own[lo:]
 
     def settle(self) -> None:
-        """Copy buffers that a module has replaced, rather than changed, back into the state vector."""
+        """Copy buffers that a module has replaced by new tensors back into the state vector."""
         for owner, leaf, view in self.buffers:
             current = owner._buffers[leaf]
             if current is not view and current is not None:
@@ -198,7 +203,10 @@ class FlatNetwork:
         return state | {k: state[first].clone() for k, first in self.layout.aliases.items()}
 
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
-        """Return a second network in evaluation mode, one for each slot, with the tensors of `state_vector`."""
+        """Return a second network in evaluation mode with the tensors of `state_vector`.
+
+        There is one network for each `slot`: the next call with this name overwrites its tensors.
+        """
         if slot not in self._copies:
             model = copy.deepcopy(self.model).eval()
             vector = torch.empty_like(self.state_vector)
@@ -246,7 +254,11 @@ class FlatNetwork:
         return float(loss_sum) / len(rows), float(correct) / len(rows), value
 
     def mode(self, train: bool, frozen_statistics: bool = False) -> None:
-        """Set training or evaluation mode; with `frozen_statistics`, or where it rests, BN stays in evaluation mode."""
+        """Set training or evaluation mode of the network.
+
+        Batch norm stays in evaluation mode with `frozen_statistics`, and always where `training.train` does not train
+        it.
+        """
         if self.model.training is not train or self._frozen_statistics is not frozen_statistics:
             self.model.train(train)
             for layer in self.batch_norms:

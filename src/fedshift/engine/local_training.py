@@ -77,7 +77,7 @@ class LocalTrainer(FlatNetwork, Local):
     # ---- a client's turn
 
     def take_turn(self, client: Client, assignment: Assignment) -> None:
-        """Load a client's tensors, and everything that hooks may use in its local training."""
+        """Load a client's tensors, and set everything that the algorithm's hooks may use in its local training."""
         self.end_turn()
         self.received = assignment.received
         self.load(self.received, client.own, client.counters)
@@ -97,7 +97,7 @@ class LocalTrainer(FlatNetwork, Local):
             self.class_weights = client.class_weights.to(self.state_vector)
 
     def leave(self, client: Client) -> None:
-        """Give a client what stays there between rounds, and end its turn."""
+        """Save the tensors that stay at the client, and the plug-ins' state, in `client`, and end its turn."""
         client.own = self.own()
         client.state = at_home(self.state)
         if self.layout.counters:
@@ -105,7 +105,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Forget what a client's turn has left, except its tensors."""
+        """Reset what belongs to one client's turn: scratch tensors, state, optimisers, steps. Loaded tensors stay."""
         self.scratch = {}
         self.networks = {}
         self.logged = {}
@@ -118,7 +118,7 @@ class LocalTrainer(FlatNetwork, Local):
 
     @property
     def phases(self) -> list[Phase]:
-        """The phases of this turn: those of a round, or those that follow after the last round."""
+        """Phases of local training in this turn: those of a round, or those that follow the last round."""
         return [phase for phase in self.algorithm.phases() if phase.finishes is self.finishing]
 
     @property
@@ -156,10 +156,10 @@ class LocalTrainer(FlatNetwork, Local):
         tally: Tally,
         first: FirstStep | None = None,
     ) -> Iterator[dict[str, Tensor]]:
-        """Take a client's local steps in one round, and give the context what it reports, in views of the network.
+        """Take a client's local steps in one round, and yield its report to the server.
 
-        The client has its new tensors after the context. The other parameters, and what is raised, are those of
-        `train`.
+        The tensors of the report are views of the network, valid inside the context. The client has its new tensors
+        after it. The other parameters, and what is raised, are those of `train`.
         """
         self.take_turn(client, assignment)
         self.train(batches, should_stop, tally, first)
@@ -168,14 +168,16 @@ class LocalTrainer(FlatNetwork, Local):
 
     @contextmanager
     def reported(self, client: Client, assignment: Assignment) -> Iterator[dict[str, Tensor]]:
-        """Give the context what a client reports after its local steps, in views of the network, and end its turn."""
+        """Yield a client's report to the server after its local steps, in views of the network, and end its turn."""
         report = self.algorithm.report(self)
         self.variances.gather(self.shared, assignment.shared)
         yield report
         self.leave(client)
 
     def finish(self, client: Client, assignment: Assignment, should_stop: Callable[[], bool]) -> None:
-        """Train what follows at a client after the last round: only what stays there changes. Raises as `train` does.
+        """Train a client's phases that follow the last round: only tensors that stay there change.
+
+        Raises as `train` does.
 
         The number of the round in `assignment` is one more than the last.
         """
@@ -243,13 +245,17 @@ class LocalTrainer(FlatNetwork, Local):
     def first_steps(self, batches: Sequence[Batch], own: Sequence[Tensor], exchange: Exchange) -> list[FirstStep]:
         """Run a joint first step of several clients, from the tensors of the client whose turn it is.
 
-        `batches` and `own` are each client's first batch and its own tensors; see `joint_step`.
+        `batches` and `own` are each client's first batch and its own tensors, `exchange` computes means over clients;
+        see `joint_step`.
         """
         objective = functools.partial(self.algorithm.loss, self)
         return joint_step(self, objective, batches, own, exchange, (self.seed, self.round, "joint dropout"))
 
     def _planned_steps(self) -> Iterator[_Step]:
-        """Yield what each local step of the current client trains; each phase has its own optimiser."""
+        """Yield for each local step of the current client its parameters and optimiser.
+
+        Each phase has its own optimiser.
+        """
         training = self.training.at(self.client)
         for number, phase in enumerate(self.phases):
             span = self._spans[phase.trains]
@@ -261,7 +267,10 @@ class LocalTrainer(FlatNetwork, Local):
             yield from itertools.repeat(step, phase.steps(len(self.samples), training))
 
     def _take_joint_step(self, first: FirstStep, span: slice) -> None:
-        """Take the step that all clients took together, with an optimiser that only takes this step."""
+        """Take the local step for which all clients computed gradients together, with an optimiser for this step alone.
+
+        `span` is the slice of the trained vector that moves.
+        """
         self.state_vector[self.layout.statistics] = first.statistics
         self.counters.add_(first.ticks)
         self.all_grad.copy_(first.grad)
@@ -285,7 +294,7 @@ class LocalTrainer(FlatNetwork, Local):
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in step.params]
 
     def _step(self, step: _Step, grads: list[Tensor]) -> None:
-        """Take one step along the gradients, after the algorithm has corrected them, and they were clipped."""
+        """Let the algorithm correct the gradients, clip them, and take one step of the optimiser along them."""
         self.algorithm.correct(self)
         if step.span != self._spans["all"]:
             # Layers that this phase does not train must not enter the norm by which gradients are clipped.
@@ -296,10 +305,10 @@ class LocalTrainer(FlatNetwork, Local):
         self.steps += 1
 
     def _clip(self, params: Tensor) -> None:
-        """Shorten the gradient of flat parameters in place as the training says.
+        """Shorten the gradient of flat parameters in place as the settings of training say.
 
-        Rows of weights are known of the whole network alone: adaptive clipping passes over any other parameters, which
-        are those of a last layer (FedRoD's personal head).
+        Adaptive clipping needs the rows of weights, which are known for the whole network alone. It leaves any other
+        parameters, which are those of a last layer (FedRoD's personal head), as they are.
         """
         if self.training.clip_norm is not None:
             clip_grad_norm_(params, self.training.clip_norm)
@@ -385,7 +394,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.counters.copy_(counters)
 
     def next_draws(self) -> Draws:
-        """Return the state of the generators of dropout; see `Local.next_draws`."""
+        """Return the state of the random generators from which dropout draws; see `Local.next_draws`."""
         return generator_state(self.device)
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
@@ -402,9 +411,11 @@ class LocalTrainer(FlatNetwork, Local):
     def load_personal(
         self, shared: Tensor, own: Tensor, counters: Tensor, state: Mapping[str, Tensor] | None = None
     ) -> Blend:
-        """Load what a client is scored with, from the tensors that it uses and those of the algorithm, and return it.
+        """Load the networks with which a client is scored, and return them as state vectors with weights.
 
-        The first vector of the `Blend` becomes the state of the network.
+        `shared`, `own` and `counters` are the tensors that the client uses, and `state` the client's tensors of the
+        algorithm; without `state`, the client is scored with the first three. The first vector of the `Blend` becomes
+        the network's state.
         """
         self.load(shared, own, counters)
         if state is None:
@@ -419,7 +430,7 @@ class LocalTrainer(FlatNetwork, Local):
 
 
 class _Step(NamedTuple):
-    """What a local step trains: parameters, their slice of the trained vector, an optimiser; whether BN is frozen.
+    """A kind of local step: parameters to train, their slice of the trained vector, optimiser, whether BN is frozen.
 
     `grad` is the slice of the gradient, and `phase` the number of the step's phase in the round.
     """
@@ -433,7 +444,10 @@ class _Step(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """Networks that predict a site together: a name, a `state_dict` and a weight of each, and what is averaged."""
+    """Networks that predict a site together: name, `state_dict` and weight of each.
+
+    `of` says which of their outputs are averaged: logits or probabilities.
+    """
 
     names: Sequence[str]
     states: Sequence[dict[str, Tensor]]
@@ -442,9 +456,9 @@ class Networks(NamedTuple):
 
 
 def client_networks(trainer: LocalTrainer, name: str, received: Tensor, kept: ClientTensors) -> Networks:
-    """Return the networks that predict a client, given the shared tensors that it receives and what it keeps.
+    """Return the networks that predict a client, given the shared tensors `received` and its own tensors `kept`.
 
-    Where several predict it, the first is the client's personal network.
+    Where several predict it together, the first is the client's personal network.
     """
     state = kept.state if trainer.algorithm.has_personal_networks else None
     blend = trainer.load_personal(received, kept.own, kept.counters, state)
@@ -540,5 +554,8 @@ class Adam:
 
 
 def optimiser(training: Training, params: Sequence[Tensor]) -> SGD | Adam:
-    """Return a new optimiser, without memory of earlier steps, as every client's round begins with one."""
+    """Return a new optimiser of `params`.
+
+    It has no memory of earlier steps, since each client starts anew each round.
+    """
     return SGD(training, params) if training.optimiser == "sgd" else Adam(training, params)

@@ -371,8 +371,8 @@ class MessageForms:
     classes : number of classes
     clients : number of sites of the study
     images : number of images of the blank site: what an add-on sends before the first round may have a row for each
-    questions : forms of the tensors that a site is sent, by kind of message; each distinct set once
-    answers : forms of the tensors that a site sends, by kind and number of means that were sent; each distinct set once
+    questions : by kind of message, the sets of tensors (name to shape and type) that a site may be sent
+    answers : by kind and by the number of means that were sent, the sets of tensors that a site may answer with
     """
 
     shape: tuple[int, ...]

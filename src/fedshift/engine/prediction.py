@@ -34,13 +34,14 @@ def site_predictor(
     task: Task = CLASSIFICATION,
     deterministic: bool = True,
 ) -> Iterator[Predict]:
-    """Yield the function from a batch (batch, ...) to logits (batch, classes, ...) for one site, without gradients.
+    """Yield a function from a batch (batch, ...) to logits (batch, classes, ...) for one site, without gradients.
 
     The inference works on a copy of the network in evaluation mode. To it each pixel of a dense output is a sample of
-    its own: it sees logits (batch * height * width, classes). Whatever it does there, also if it fails, `model`
-    keeps every bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their
-    state. `batches` begins a pass over the site's inputs each time that it is called; it may be a whole `Site`.
-    The context computes in full float32, and by default with deterministic kernels: see `nn.device.arithmetic`.
+    its own: it sees logits (batch * height * width, classes). Whatever it does, also if it fails, `model` keeps every
+    bit of its parameters, buffers, gradients, modes and hooks, and torch's default generators keep their state.
+    `batches` begins a pass over the site's inputs each time that it is called; it may be a `Site`, which also tells the
+    inference what is known of the site. The context computes in full float32, and by default with deterministic
+    kernels: see `nn.device.arithmetic`.
     """
     place = batches if isinstance(batches, Site) else Site(batches)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -64,7 +65,10 @@ def site_predictor(
 
 @contextmanager
 def _gradients(inference: Inference) -> Iterator[None]:
-    """Record gradients in the block if an inference asks for them. Raises UserError where it should ask for them."""
+    """Record gradients in the block if the inference asks for them.
+
+    Raises UserError if the inference takes gradients, but its class does not say `gradients = True`.
+    """
     try:
         with torch.set_grad_enabled(inference.gradients):
             yield
@@ -78,7 +82,7 @@ def _gradients(inference: Inference) -> Iterator[None]:
 
 
 def class_probabilities(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the softmax of logits (batch, classes, ...), float64, whatever the targets."""
+    """Return the softmax of logits (batch, classes, ...), float64. `y` is not used."""
     return in_float64(logits).softmax(1)
 
 
@@ -93,7 +97,7 @@ def probabilities(
     read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
     deterministic: bool = True,
 ) -> np.ndarray:
-    """Return what `read` makes of logits and targets (n, ...), float64, of one site's samples.
+    """Predict all samples of one site, and return `read(logits, targets)` (n, ...), float64.
 
     By default that is class probabilities (n, classes, ...). Rows are in stored order, whatever the test order; without
     samples the shape is (0, 0). `site` tells the inference what else it may know, and holds afterwards what the
@@ -129,7 +133,7 @@ def probabilities(
 
 
 def _at_once(inference: Inference, shape: tuple[int, ...], task: Task, device: torch.device) -> int:
-    """Return how many images of a shape are predicted at once where that has no effect.
+    """Return the number of images of `shape` in a batch, for an inference whose predictions do not depend on batches.
 
     An accelerator takes more than a CPU, unless the inference was given another number than its default.
     """
@@ -152,10 +156,11 @@ def adapted_probabilities(
     read: Callable[[Tensor, Tensor], Tensor] = class_probabilities,
     deterministic: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `probabilities` of test samples by a network that was first adapted to labelled images of the site.
+    """Adapt a copy of the network to labelled images of a site, and return its `probabilities` of the test samples.
 
     The second value says which test samples (n,), bool, must not be scored, since the network has seen their labels.
-    The model is left as it is. Raises UserError where too few images are there to adapt to, or none is left to score.
+    `known` tells the inference what else it may know of the site. The model is left as it is. Raises UserError where
+    too few images are there to adapt to, or none is left to score.
     """
     model = copy.deepcopy(model)
     with arithmetic(device, deterministic=deterministic):
@@ -175,10 +180,11 @@ def client_answer(
     deterministic: bool = True,
     known: Tensor | None = None,
 ) -> Tensor:
-    """Return what an internal site sends for an inference after the training (see `Inference.at_client`), on the CPU.
+    """Return the vector (n,), on the CPU, that an internal site computes for an inference after the training.
 
-    `samples` are the site's training images, in shuffled batches of which labels are left out. `known` is the mean of
-    what all sites have answered before. The model, and torch's default generators, stay as they are.
+    `samples` are the site's training images, which `Inference.at_client` gets in shuffled batches without labels.
+    `known` is the mean over sites of their earlier vectors. The model, and torch's default generators, stay as they
+    are.
     """
     order = stream("training images", len(samples)).permutation(len(samples))
     size = min(inference.batch_size, len(order))
@@ -198,17 +204,21 @@ def client_answer(
 
 
 def mean_answer(answers: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """Return the mean of the answers (n,) of internal sites by their weights, which sum to 1."""
+    """Return the weighted mean of the vectors (n,) that internal sites have computed for an inference.
+
+    `answers` and `weights` are by site; the weights sum to 1.
+    """
     return sum((weights[site] * answer for site, answer in answers.items()), start=torch.zeros(()))
 
 
 def federation_answer(
     inference: Inference, ask: Callable[[Tensor | None], Mapping[str, Tensor]], weights: Mapping[str, float]
 ) -> Tensor:
-    """Return the mean of all that internal sites answer to an inference, (n,), by their weights, which sum to 1.
+    """Return the weighted mean of the vectors (n,) that internal sites compute for an inference.
 
-    `ask` returns the answers of all sites, given the mean of their earlier ones. They are asked once, or once for each
-    batch-norm layer (`Inference.asks_by_layer`); of a network without one there is nothing to ask.
+    `ask` returns the vectors of all sites (see `Inference.at_client`), given the mean of their earlier ones. They are
+    asked once, or once for each batch-norm layer (`Inference.asks_by_layer`); of a network without one there is nothing
+    to ask. `weights`, by site, sum to 1.
     """
     known = mean_answer(ask(None), weights)
     if not inference.asks_by_layer:

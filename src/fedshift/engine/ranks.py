@@ -49,7 +49,7 @@ class Ranks:
     def share_out(self, work: Sequence[float]) -> list[int]:
         """Assign each piece of work to a process so that the totals are close; return the process of each piece.
 
-        The largest piece comes first, and each goes to the process with the least work.
+        `work` are the sizes of the pieces. The largest comes first, and each goes to the process with the least work.
         """
         load = [0.0] * self.count
         owner = [0] * len(work)
@@ -67,7 +67,7 @@ ALONE = Ranks()
 
 
 class ProcessGroup(Ranks):
-    """The processes of torch.distributed's default group, which must be open; see `opened`.
+    """The processes of torch.distributed's default group; `opened` opens the group.
 
     A sum over two processes does not depend on their order. Over more processes the backend fixes the order, which is
     the same each time.
@@ -126,7 +126,7 @@ def _sendable(error: Exception) -> Exception:
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Raise UserError inside the context if another process is lost."""
+    """Turn an error of torch.distributed inside the context into a UserError that another process was lost."""
     try:
         yield
     except RuntimeError as error:  # torch.distributed raises no narrower class
@@ -148,7 +148,7 @@ def require_own_gpus(ranks: Ranks, gpu: str) -> None:
 
 
 def _gpu(device: torch.device) -> str:
-    """Return a name of the GPU that no other has, over all machines; empty for a CPU."""
+    """Return a name of the GPU that is unique over all machines, or "" for a CPU."""
     if device.type != "cuda":
         return ""
     properties = torch.cuda.get_device_properties(device)
@@ -157,9 +157,10 @@ def _gpu(device: torch.device) -> str:
 
 @contextmanager
 def opened(device: torch.device) -> Iterator[Ranks]:
-    """Open the processes that torchrun started together with this one, or this process alone, inside the context.
+    """Open the group of processes that torchrun started together, and yield them; this process alone without torchrun.
 
-    Environment variables say which processes there are. gloo carries tensors on the CPU, NCCL those on GPUs.
+    Environment variables of torchrun say which processes there are. gloo carries tensors on the CPU, NCCL those on
+    GPUs.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield ALONE

@@ -20,13 +20,13 @@ from ..tasks import CLASSIFICATION, Task
 
 @dataclass(eq=False, kw_only=True)
 class ClientTensors:
-    """What a client keeps from round to round, on the CPU.
+    """Tensors that a client keeps from round to round, on the CPU.
 
     Attributes
     ----------
     own : flat vector of the tensors that stay at the client
     counters : integer buffers of batch norm
-    state : the algorithm's tensors of this client
+    state : the client's tensors of the algorithm and the add-on, by name
     """
 
     own: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -34,11 +34,11 @@ class ClientTensors:
     state: dict[str, Tensor] = field(default_factory=dict)
 
     def kept(self) -> ClientTensors:
-        """Return what the client keeps, without its samples, so that it can be sent to other processes."""
+        """Return the tensors alone, without a client's samples, so that they can be sent to other processes."""
         return ClientTensors(own=self.own, counters=self.counters, state=self.state)
 
     def keep(self, tensors: ClientTensors) -> None:
-        """Replace what the client keeps."""
+        """Replace this client's own tensors, counters and state by those of `tensors`."""
         self.own = tensors.own
         self.counters = tensors.counters
         self.state = tensors.state
@@ -65,14 +65,14 @@ class Member(ClientTensors):
 
 
 def at_home(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a client's tensors on the CPU, where they are between rounds."""
+    """Return a client's tensors detached and on the CPU, where they stay between rounds."""
     return {k: v.detach().cpu() for k, v in state.items()}
 
 
 def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algorithm: Algorithm) -> list[Member]:
-    """Return the clients with their shares and weights, given their names and numbers of training samples.
+    """Return the clients, each with its share and weight, given their names and numbers of training samples (`sizes`).
 
-    With `by_size`, shares follow these numbers; otherwise they are equal.
+    With `by_size`, shares follow these numbers; otherwise they are equal. The algorithm turns shares into weights.
     """
     shares = [1 / len(sizes)] * len(sizes)
     if by_size:
@@ -83,7 +83,10 @@ def shared_out(names: Sequence[str], sizes: Sequence[int], by_size: bool, algori
 
 
 def whole(hook: str, weights: Sequence[float], clients: int) -> Sequence[float]:
-    """Return the weights in a mean over clients. Raises UserError unless each client has one and the sum is 1."""
+    """Return `weights` as they are. Raises UserError unless each client has one, and their sum is 1.
+
+    `hook` names the method of the algorithm that gave the weights.
+    """
     if len(weights) != clients:
         raise UserError(hook, f"gives {len(weights)} weights", f"return one for each of the {clients} clients")
     # Weights that were computed in float32 miss 1 by less than this. NaN is refused, too.
@@ -119,8 +122,8 @@ class Assignment(NamedTuple):
 class SiteRecord(NamedTuple):
     """Measurements at one site in one round: a row of the history.
 
-    `floats_down`, `floats_up` and `messages` are those of training. `score` is the value of the metric that selects
-    rounds, if one is computed in addition to loss and accuracy. `logged` are numbers of the plug-ins, by name.
+    `floats_down`, `floats_up` and `messages` are the traffic of training. `score` is the value of the metric that
+    selects rounds, if one is computed in addition to loss and accuracy. `logged` are numbers of the plug-ins, by name.
     """
 
     site: str
@@ -147,7 +150,8 @@ class Selected:
     round : number of the round; if each client trains alone, the last round in which any client improved
     values : the mean validation value over clients; if each client trains alone, each client's value
     shared : the shared tensors, flat
-    clients : what each client keeps, in the order of clients; without state unless this belongs to personal networks
+    clients : each client's tensors in that round, in the order of clients; `state` is empty unless clients have
+        personal networks
     received : the shared tensors that each client receives, if these differ between clients; otherwise empty
     """
 
@@ -158,7 +162,7 @@ class Selected:
     received: list[Tensor] = field(default_factory=list)
 
     def received_by(self, position: int) -> Tensor:
-        """Return the shared tensors that the client at a position received."""
+        """Return the shared tensors that the client at `position` received."""
         return self.received[position] if self.received else self.shared
 
 
@@ -174,7 +178,8 @@ class RoundState:
     history : one dict for each round, site and split
     gathered : the last round after which this process held the tensors of all clients
     personal : True if clients are scored with personal networks
-    download : gives the shared tensors that a client receives, by its position; None if all receive the server's
+    download : `Algorithm.download`, which returns the shared tensors for a client by its position; None if all clients
+        receive the server's
     """
 
     server: Server
@@ -191,13 +196,16 @@ class RoundState:
         return self.server.round
 
     def received(self, position: int) -> Tensor:
-        """Return the shared tensors that the client at a position receives after the current round."""
+        """Return the shared tensors that the client at `position` receives after the current round."""
         if self.download is None:
             return self.server.shared
         return self.download(self.server, position)
 
     def assignment(self, position: int, broadcast: Mapping[str, Tensor]) -> Assignment:
-        """Return what the client at a position needs to know for the local training after the current round."""
+        """Return the inputs of the next round's local training for the client at `position`.
+
+        `broadcast` are the server's extra tensors, by name.
+        """
         number, received = self.round + 1, self.received(position)
         server, clients = self.server, len(self.clients)
         return Assignment(number, server.lr, server.shared, received, broadcast, clients, server.classes)
@@ -205,7 +213,8 @@ class RoundState:
     def log(self, split: str, parts: Iterable[Iterable[SiteRecord]], logged: Mapping[str, float] = {}) -> None:
         """Add the records of all processes for the current round to the history, in the order of sites.
 
-        `logged` are numbers of the server, which each of the rows gets. Losses of the split `train` are the server's.
+        `parts` has the records of each process. `logged` are numbers of the server, which each of the rows gets. Losses
+        of the split `train` also become the server's last training losses.
         """
         rows = list[dict[str, Any]]()
         for record in sorted(itertools.chain(*parts), key=lambda record: record.site):
@@ -219,16 +228,16 @@ class RoundState:
         self.note_losses(rows)
 
     def note_losses(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Set the server's last training loss of each client that has any in these rows of the history."""
+        """Set the server's last training loss of each client with a row of split `train` in `rows`."""
         losses = {row["site"]: row["loss"] for row in rows if row["split"] == "train"}
         before = zip(self.clients, self.server.losses, strict=True)
         self.server.losses = [losses.get(client.name, loss) for client, loss in before]
 
     def snapshot(self, values: list[float], better: Sequence[bool] = ()) -> Selected:
-        """Return the current round as the selected one.
+        """Return a copy of the current round's tensors as the selected round, with its validation `values`.
 
-        `better` says for each client whether its validation value improved. A client whose value did not improve
-        keeps its earlier selection. Empty means that all clients improved.
+        `better` says for each client whether its validation value improved. A client whose value did not improve keeps
+        its earlier selection. Empty means that all clients improved.
         """
         new = Selected(self.round, values, self.server.shared.clone(), [self._copied(c) for c in self.clients])
         if self.download:
@@ -248,14 +257,14 @@ class RoundState:
         )
 
     def mean_own(self, clients: Sequence[ClientTensors], number: int) -> Tensor:
-        """Return the plain mean of tensors that stay at clients, over the clients that had trained by round `number`.
+        """Return the unweighted mean of the clients' own tensors, over the clients that had trained by round `number`.
 
         If no client had trained, the mean is over all of them.
         """
         return torch.stack([clients[k].own for k in self.trained(number)]).mean(0)
 
     def trained(self, number: int) -> list[int]:
-        """Return the positions of the clients that had trained by round `number`; all, if none had."""
+        """Return the positions of the clients that had trained by round `number`; all positions if none had."""
         trained = [k for k, client in enumerate(self.clients) if (client.first_round or math.inf) <= number]
         return trained or list(range(len(self.clients)))
 
@@ -264,13 +273,14 @@ class RoundState:
 
 
 EVERY = 64
-"""Number of steps after which results are read from the device: a loss that is not finite may be noticed so late."""
+"""Number of steps after which losses are read from the device: one that is not finite is noticed no later."""
 
 
 class Tally:
-    """Mean cross-entropy and accuracy of each client over all samples seen, with the weights of each step.
+    """Computes each client's training loss (cross-entropy) and accuracy in a round, as means over its local steps.
 
-    Penalties and losses of add-ons are left out, so that algorithms can be compared.
+    Each batch counts as measured before its step. Penalties and losses of add-ons are left out, so that algorithms can
+    be compared.
     """
 
     def __init__(self, number: int, task: Task = CLASSIFICATION) -> None:
@@ -283,18 +293,18 @@ class Tally:
     def add(self, client: str, logits: Tensor, y: Tensor) -> None:
         """Note a training step of a client, from its logits (batch, classes, ...) and targets (batch, ...).
 
-        Losses and rights are read from the device only every few steps, so that no step waits for it.
+        Losses and correct predictions are read from the device only every few steps, so that no step waits for it.
         """
         self.steps.append((client, *self.task.kept(logits, y)))
         if len(self.steps) == EVERY:
             self.read()
 
     def add_weights(self, client: str, tensors: Iterable[Tensor]) -> None:
-        """Add the weights with which a client ends its local training, of which only the sums are kept."""
+        """Note the sums of a client's weights after its last step, by which `read` finds NaN and infinity."""
         self.weights += [(client, tensor.sum()) for tensor in tensors]
 
     def read(self) -> None:
-        """Read all steps and weights so far from the device. Raises UserError if a loss or a weight is not finite."""
+        """Read all noted losses and weights from the device. Raises UserError if one is not finite."""
         if self.steps:
             self._read_steps()
         if self.weights:
@@ -320,7 +330,7 @@ class Tally:
             sums[2] += seen
 
     def means(self, client: str) -> tuple[float, float]:
-        """Return mean loss and accuracy of one client."""
+        """Return mean training loss and accuracy of one client over all steps noted so far."""
         self.read()
         loss, right, seen = self.sums[client]
         return loss / seen, right / seen

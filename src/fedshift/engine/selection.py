@@ -34,13 +34,13 @@ class Criterion:
             self.higher_is_better = self.metric.higher_is_better
 
     def value(self, record: SiteRecord) -> float:
-        """Return the value of one client's validation."""
+        """Return the criterion's value from the record of one client's validation."""
         if record.score is not None:
             return record.score
         return record.loss if self.name == "loss" else record.accuracy
 
     def improved(self, new: float, old: float) -> bool:
-        """Return whether a value is better than the earlier one; True if either of them is undefined (NaN)."""
+        """Return True if the validation value `new` is better than `old`, or if one of them is undefined (NaN)."""
         # Negated, so that a comparison with NaN counts as better: the first round has no earlier value.
         if self.higher_is_better:
             return not new <= old
@@ -48,17 +48,18 @@ class Criterion:
 
 
 class Choice:
-    """Model selection: which round is kept, given validation values. It needs no data."""
+    """Model selection: decides by validation values which round is kept. It needs no data."""
 
     def __init__(self, rounds: RoundState, training: Training, collaboration: Collaboration) -> None:
         self.rounds, self.training, self.collaboration = rounds, training, collaboration
         self.criterion = Criterion(training.select_by)
 
     def choose(self, records: Sequence[SiteRecord], outside: bool = False) -> list[int]:
-        """Log the validation of the current round, keep the round if it is the best, and return for which clients.
+        """Log the validation of the current round, and keep the round if it is the best so far.
 
-        `outside` says that the records are of sites that do not train. The clients are given by position: all or none,
-        unless each trains alone. Raises UserError for a loss that is not finite.
+        `records` are the sites' results; `outside` says that they are of sites that do not train. Returns the positions
+        of the clients for which the round was kept: all or none, unless each client trains alone. Raises UserError for
+        a loss that is not finite.
         """
         for record in sorted(records):
             if not math.isfinite(record.loss):
@@ -123,7 +124,7 @@ class Selection:
         self.choice.choose(list(itertools.chain(*parts)), outside=bool(self.elsewhere))
 
     def watch(self) -> None:
-        """Log how the global network, if there is one, performs at the watched sites. Nothing depends on it."""
+        """Test the global network, if there is one, at the watched sites, and log it. Nothing depends on it."""
         every = self.training.watch_every
         if not self.watched or not every or self.rounds.round % every:
             return
@@ -131,7 +132,7 @@ class Selection:
             self.rounds.log("test", self._outside(self.watched))
 
     def evaluate_training(self) -> None:
-        """Log how the averaged model performs on each client's training images, with the client's own BN.
+        """Log loss and accuracy of the averaged model on each client's training images, with the client's own BN.
 
         This is the training loss of the FedBN and FedTAN papers. The rows with split `train` are those of local steps,
         before averaging, where BN normalises by the batch under every policy. Nothing depends on this evaluation.
@@ -148,7 +149,7 @@ class Selection:
         return [k for k, client in enumerate(self.clients) if client.here]
 
     def _outside(self, sites: Mapping[str, Samples], metric: Metric | None = None) -> list[list[SiteRecord]]:
-        """Return how the global network performs at sites outside the federation, in one list for each process."""
+        """Evaluate the global network at `sites`, which do not train, and return each process's list of records."""
         rounds, trainer = self.rounds, self.trainer
         gather(rounds, self.ranks)
         own = rounds.mean_own(rounds.clients, rounds.round)
@@ -166,7 +167,7 @@ class Selection:
         return self.ranks.each(local)
 
     def _ensemble(self) -> Blend:
-        """Return the networks of all clients that have trained, which predict with equal weights."""
+        """Return the networks of all clients that have trained, to predict together with equal weights."""
         rounds, trainer = self.rounds, self.trainer
         trained = rounds.trained(rounds.round)
         vectors = [torch.empty_like(trainer.state_vector) for _ in trained]
@@ -176,7 +177,7 @@ class Selection:
 
 
 def validated(trainer: LocalTrainer, client: Client, received: Tensor, metric: Metric | None) -> SiteRecord:
-    """Return how a client's network performs on its validation samples, given the shared tensors that it receives.
+    """Evaluate a client's network on its validation samples, given the shared tensors that it receives.
 
     It is the client's personal network under an algorithm that has any.
     """
@@ -187,7 +188,10 @@ def validated(trainer: LocalTrainer, client: Client, received: Tensor, metric: M
 
 
 def averaged(trainer: LocalTrainer, client: Client, received: Tensor) -> SiteRecord:
-    """Return how the averaged model performs on a client's training samples, with the client's own tensors."""
+    """Evaluate the averaged model, with the client's own tensors, on a client's training samples.
+
+    With `training_loss_images`, evenly spaced samples stand for all.
+    """
     n = len(client.train)
     count = min(n, trainer.training.training_loss_images or n)
     rows = np.linspace(0, n - 1, count).round().astype(np.int64)
@@ -198,7 +202,7 @@ def averaged(trainer: LocalTrainer, client: Client, received: Tensor) -> SiteRec
 def _evaluated(
     trainer: LocalTrainer, site: str, samples: Samples, metric: Metric | None = None, rows: np.ndarray | None = None
 ) -> SiteRecord:
-    """Return loss, accuracy and score of the network that is loaded, and the seconds taken.
+    """Return a record of the loaded network at `site`: loss, accuracy and value of the metric, and the seconds taken.
 
     `rows` are the indices of the samples that count; by default all do.
     """

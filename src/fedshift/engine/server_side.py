@@ -20,14 +20,16 @@ from .specification import Specification
 
 
 class ServerSide:
-    """The rounds of a federation, as the server counts and logs them. What a round does is up to those who extend it.
+    """Base class of federations: runs, counts and logs rounds. Subclasses define what one round does.
+
+    `Federation` has all clients in this process or several processes; `Coordinator` reaches sites by messages.
 
     Attributes
     ----------
     specification : what sites and server agree on
     algorithm, addon, task, seed : those of the specification
     training : the settings of training, with a number of local steps if every client takes equally many
-    trainer : what holds the network and takes its local steps
+    trainer : holds the network and takes its local steps
     rounds : state between two rounds: server, clients, selected round, history
     beforehand : traffic before the first round, which the ledger adds to that of the rounds
     """
@@ -46,7 +48,7 @@ class ServerSide:
         self.beforehand = Traffic()
 
     def _new_server(self, members: Sequence[Member], classes: int) -> Server:
-        """Return the server before the first round, without offers and without the algorithm's own tensors."""
+        """Return the server's state before the first round, without the clients' and the algorithm's extra tensors."""
         server = opened_server(self.trainer, self.specification.features, len(members), classes)
         server.shares = [member.share for member in members]
         server.losses = [math.nan] * len(members)
@@ -102,17 +104,17 @@ class ServerSide:
 
     @property
     def exhausted(self) -> bool:
-        """True if patience has ended."""
+        """True if the last `training.patience` rounds brought no better validation value."""
         patience = self.training.patience
         return bool(patience and self.selected and self.rounds.round - self.selected.round >= patience)
 
     @property
     def finishes(self) -> bool:
-        """True if the last round is done, and the algorithm has phases that follow it at the clients."""
+        """True if the last round is done, and the algorithm has phases that clients train after it."""
         return self.rounds.round == self.training.rounds and any(phase.finishes for phase in self.algorithm.phases())
 
     def _begin_round(self) -> ServerRound:
-        """Begin the next round with the clients that are drawn for it."""
+        """Begin the next round with the clients that are drawn for it, and return the server's part of it."""
         drawn_now = drawn(self.algorithm, self.server, self.training, self.seed, self.server.round + 1)
         return ServerRound(self.algorithm, self.training, self.rounds, drawn_now)
 
@@ -130,7 +132,7 @@ class ServerSide:
 
 
 def totals(history: Iterable[Mapping[str, Any]], unicast: bool, beforehand: Traffic) -> dict[str, int]:
-    """Return the floats moved beforehand and in all rounds of a history, and the messages exchanged.
+    """Return the floats that moved before and in all rounds of a history, and the number of messages.
 
     `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
     and `up` from every client. With `unicast`, where clients receive different tensors, nothing can be broadcast, and
@@ -154,7 +156,10 @@ def totals(history: Iterable[Mapping[str, Any]], unicast: bool, beforehand: Traf
 
 
 def opened_server(trainer: LocalTrainer, features: int, clients: int, classes: int) -> Server:
-    """Return a server with the tensors that `trainer` holds, before the first round of a number of clients."""
+    """Return the server's state before the first round, with the shared tensors that `trainer` holds.
+
+    `features` is the number of inputs of the network's last linear layer.
+    """
     trained = trainer.trainable.stop
     shared = trainer.shared.clone()
     server = Server(shared=shared, trainable=slice(0, trained), statistics=slice(trained, len(shared)))
@@ -167,7 +172,7 @@ def opened_server(trainer: LocalTrainer, features: int, clients: int, classes: i
 
 
 def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, number: int) -> list[int]:
-    """Return the positions of the clients that take part in round `number`, ascending.
+    """Draw the clients of round `number`, and return their positions in ascending order.
 
     Raises UserError if the algorithm names another number of clients than `participation` asks for, or one twice.
     """
@@ -180,11 +185,11 @@ def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, n
 
 
 class ServerRound:
-    """The server's part of the round after those in `rounds`.
+    """The server's part of one round: what it sends, the weighted mean of the clients' reports, and the update.
 
     Attributes
     ----------
-    number : number of the round
+    number : number of the round, one more than the rounds done in `rounds`
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
     weights : weights of the clients in the means of this round, by their positions among all clients
     mean : sum of the reports that were added, times the clients' weights; for tensors that are not averaged, a table
@@ -211,7 +216,10 @@ class ServerRound:
         return self.rounds.server.participants
 
     def go_on_with(self, positions: Sequence[int]) -> None:
-        """Leave out the clients at other positions, before any report is added: the others' weights then sum to 1."""
+        """Keep only the clients at `positions`, and scale their weights so that their sum is 1.
+
+        Call this before any report is added.
+        """
         if [*positions] != [*self.participants]:
             self._include(positions)
             self._weigh()
@@ -232,11 +240,11 @@ class ServerRound:
         self.weights = dict(zip(self.participants, weights, strict=True))
 
     def assignment(self, position: int) -> Assignment:
-        """Return what one client needs to know for its local training."""
+        """Return the inputs of the local training of the client at `position`."""
         return self.rounds.assignment(position, self.broadcast)
 
     def add(self, position: int, report: Mapping[str, Tensor]) -> None:
-        """Add what one client reports to the mean. To be called in the order of clients: sums of floats depend on it.
+        """Add one client's report to the weighted mean. Call this in the order of clients: sums of floats depend on it.
 
         The tensors may change afterwards: they are not kept.
         """
@@ -252,7 +260,10 @@ class ServerRound:
                 mean[key] = value * weight
 
     def close(self, variances: RunningVariances, mean: Mapping[str, Tensor]) -> None:
-        """Update the server, given the mean over all clients that take part, and end the round."""
+        """Update the server with the weighted `mean` over all clients that take part, and end the round.
+
+        `variances` turns averaged mean squares back into running variances.
+        """
         server = self.rounds.server
         # Clients' variances were turned into mean squares around the means before this round; the update moves them.
         before = server.shared.clone() if variances.pooled else server.shared
@@ -265,7 +276,7 @@ class ServerRound:
 
 
 def report_disproportion(weights: Sequence[float], own: Sequence[int], images: Sequence[int]) -> None:
-    """Say so if the weights of clients in a joint step are not in proportion to their batches.
+    """Print a warning if the weights of clients in a joint step are not in proportion to their batches.
 
     `own` are the sizes of these clients' batches, and `images` those of all clients.
     """
@@ -277,7 +288,10 @@ def report_disproportion(weights: Sequence[float], own: Sequence[int], images: S
 
 
 def cost(assigned: Assignment, report: Mapping[str, Tensor], floats: int, messages: int) -> tuple[int, int, int]:
-    """Return floats down, floats up and messages of a client's round; `floats` and `messages` are of a joint step."""
+    """Return floats down, floats up and messages of a client's round.
+
+    `floats` and `messages` are those of its joint step, 0 without one.
+    """
     down = assigned.shared.numel() + _floats(assigned.broadcast) + floats
     up = _floats(report) + floats
     return down, up, messages + bool(down or up)

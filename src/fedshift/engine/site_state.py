@@ -34,13 +34,13 @@ FACTS, KEPT, HELD = "facts", "kept", "held-"
 
 @dataclass(frozen=True)
 class SiteState:
-    """Files of one site in one run.
+    """The files in which a site keeps its tensors between the messages of one run.
 
     Attributes
     ----------
     folder : a folder for this run and this site alone
     site : name of the site
-    digest : specification and code of the run
+    digest : digest of the run's specification and code
     """
 
     folder: Path
@@ -48,35 +48,38 @@ class SiteState:
     digest: str
 
     def write_facts(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Write what the coordinator said before the first round."""
+        """Save the facts and tensors that the coordinator sent before the first round."""
         self._write(FACTS, tensors, json.dumps(facts))
 
     def forget(self) -> None:
-        """Remove everything: the run begins anew."""
+        """Delete all saved tensors of the run, which begins anew."""
         for path in self.folder.glob("*.safetensors"):
             path.unlink()
 
     def facts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what the coordinator said before the first round. Raises UserError if it has said nothing yet."""
+        """Return the facts and tensors that the coordinator sent before the first round.
+
+        Raises UserError if it has sent none yet.
+        """
         tensors, text = self._read(FACTS, "the run has not begun here")
         return json.loads(text), tensors
 
     def write(self, number: int, tensors: ClientTensors, *, since: int) -> None:
-        """Save `tensors` as the state after round `number`; of all others only that after round `since` is kept."""
+        """Save `tensors` as the state after round `number`, and delete all others but the state after round `since`."""
         self._write(_round(number), _packed(tensors))
         for path in self.folder.glob("round-*.safetensors"):
             if path.name not in (self._file(_round(number)).name, self._file(_round(since)).name):
                 path.unlink()
 
     def read(self, number: int) -> ClientTensors:
-        """Return the state after round `number`; 0 is that before the first. Raises UserError if it is not kept."""
+        """Return the state after round `number`, 0 for before the first. Raises UserError if it is not kept."""
         tensors, _ = self._read(_round(number), f"the state after round {number} is not kept here")
         return _unpacked(tensors)
 
     def completed(self, message: Message) -> Message:
-        """Return a message with all its tensors: those that came with it, and those that came with the one before.
+        """Return a message with all tensors that its `contents` name, also those that only the message before carried.
 
-        They are kept for the next message, and no others. Raises UserError if one did not come before.
+        Exactly these tensors are kept for the next message. Raises UserError if a tensor came with neither message.
         """
         contents: Mapping[str, str] = message.about.get("contents", {})
         if not contents:
@@ -95,7 +98,7 @@ class SiteState:
         return message._replace(tensors=tensors)
 
     def keep(self, number: int) -> None:
-        """Keep the state after round `number` as that of the selected round."""
+        """Save the state after round `number` once more, as that of the selected round."""
         self._write(KEPT, _packed(self.read(number)))
 
     def kept(self, since: int) -> ClientTensors:
@@ -134,21 +137,21 @@ def _unpacked(tensors: Mapping[str, Tensor]) -> ClientTensors:
 
 
 JOINT = 10_000
-"""The most messages of a joint step, where none were counted beforehand."""
+"""Largest number of messages of a joint step, if no rehearsal has counted them."""
 AGAIN = 20
-"""How often messages of one kind may be asked beyond those that the study needs: when an answer was lost."""
+"""How many messages of each kind a site answers beyond those that the study needs, since answers may get lost."""
 
 
 class Record(Frozen):
-    """What a site has been asked so far.
+    """Count of the messages that a site has admitted in a run; it is stored as asked.json.
 
     Attributes
     ----------
-    digest : specification and code of the run
+    digest : digest of the run's specification and code
     round : the last round of which anything was asked
     asked : number of messages of each kind
-    networks : what was evaluated after each round, as the `content_of` its shared tensors
-    rows : the network whose rows were given, in the same form; nothing before
+    networks : for each round, the hash (`content_of`) of the shared tensors that were evaluated after it
+    rows : hash of the shared tensors of the network whose predictions were given; empty before
     """
 
     digest: str
@@ -160,14 +163,14 @@ class Record(Frozen):
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests to one site in one run.
+    """Limits what a site answers in one run: a number of messages of each kind, rounds that only go up, one prediction.
 
     Attributes
     ----------
     folder : the site's folder for this run
-    digest : specification and code of the run
+    digest : digest of the run's specification and code
     training, algorithm : those of the run
-    forms : what is known of the messages beforehand, such as how many a joint step has
+    forms : what a rehearsal of the run has recorded, such as the number of messages of a joint step; may be None
     """
 
     folder: Path
@@ -178,7 +181,7 @@ class Requests:
 
     @property
     def budgets(self) -> dict[str, int]:
-        """How many messages of each kind a site answers in the whole run; of all other kinds it answers none."""
+        """Largest number of messages of each kind that a site answers in the whole run; it answers no other kinds."""
         rounds = self.training.rounds
         often = {"join": 1, "begin": 1, "train": rounds, "evaluate": rounds, "keep": rounds, "rows": 1}
         if any(phase.finishes for phase in self.algorithm.phases()):
@@ -191,7 +194,7 @@ class Requests:
         return budgets
 
     def admit(self, message: Message) -> None:
-        """Count a message against its budget. Raises UserError for one that this site need not answer."""
+        """Count a message, and save the count. Raises UserError for a message that this site need not answer."""
         record, kind = self._record(), message.kind
         number = self._number(message, record)
         where = f"message {kind}"
@@ -219,7 +222,7 @@ class Requests:
         write_json(self._file, record.model_copy(update=change).model_dump())
 
     def _number(self, message: Message, record: Record) -> int:
-        """Return the round that a message belongs to. Raises UserError for one that the study does not have."""
+        """Return the round that a message belongs to. Raises UserError for a round that the study does not have."""
         kind, about, rounds = message.kind, message.about, self.training.rounds
         if kind in ("join", "keep"):
             return record.round
@@ -234,9 +237,10 @@ class Requests:
         return number
 
     def _require_network(self, record: Record, content: str, number: int) -> None:
-        """Raise UserError for rows of a second network, or of one that this site, which saw all rounds, was not sent.
+        """Raise UserError if predictions are asked for of a second network, or of one that no round has evaluated here.
 
-        A site without validation images, and one that has missed a round, cannot know the selected network.
+        `content` is the hash of the network, and `number` the round of the message. A site without validation images,
+        and one that has missed a round, cannot know the selected network, and admits any.
         """
         if record.rows and content != record.rows:
             raise UserError("message rows", "asks for another network: rows are given once", _ANEW)

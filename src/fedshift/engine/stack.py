@@ -33,13 +33,13 @@ SMALL = 150_000
 MEMORY = 2**30
 """Bytes that the rows may take together, with what a step keeps for its backward pass: the same on every machine."""
 ALIGNED = 16
-"""Numbers by which rows begin: at the same places between multiples of 64 bytes as a vector of its own."""
+"""Rows begin at multiples of this number of floats (64 bytes), where a vector of its own would begin."""
 HOOKS = ("loss", "backward", "gradient", "phases", "joint")
-"""Hooks that run the network, or choose what a step trains."""
+"""Hooks that run the network or choose what a step trains. An algorithm that overrides one cannot be stacked."""
 
 
 class Stack:
-    """Networks for clients that train together.
+    """Networks of clients that take their local steps together: each is a row of one matrix.
 
     Attributes
     ----------
@@ -72,10 +72,10 @@ class Stack:
         should_stop: Callable[[], bool],
         tally: Tally,
     ) -> Iterator[LocalTrainer]:
-        """Take all local steps of at most as many clients as there are rows, and yield each client's row, in order.
+        """Take all local steps of the clients, at most one for each row, and yield each client's row, in their order.
 
-        The row is then where `LocalTrainer.train` leaves a client, and its default generators are set. Raises what
-        `LocalTrainer.local_steps` does.
+        The row is then in the state in which `LocalTrainer.train` leaves a client, and torch's default generators are
+        those of the client. Raises what `LocalTrainer.local_steps` does.
         """
         # Clients with as many images have batches of one size in each step, and rows beside each other.
         order = sorted(range(len(clients)), key=lambda k: -len(clients[k].train))
@@ -107,7 +107,10 @@ class Stack:
             yield rows[n]
 
     def _gradients(self, numbers: Sequence[int], coming: Sequence[Batch | None]) -> None:
-        """Compute the gradients and outputs of neighbouring rows whose batches have the same shapes."""
+        """Compute gradients and outputs of the neighbouring rows `numbers`, whose batches have the same shapes.
+
+        `coming` has the next batch of each row, None for a row that is done.
+        """
         batches = [batch for batch in coming[numbers[0] : numbers[-1] + 1] if batch]
         if len(batches) >= FEWEST:
             self.backward(numbers[0], batches)
@@ -117,9 +120,10 @@ class Stack:
             self.rows[n].logits = self.trainer.algorithm.gradient(self.rows[n], *batch)
 
     def backward(self, first: int, batches: Sequence[Batch]) -> None:
-        """Run one pass of the rows from `first` on, one for each batch; all batches have the same shapes.
+        """Run one forward and backward pass of several rows at once: those from `first` on, one for each batch.
 
-        The gradients are then in `grads`, the outputs in the rows' `logits`, and statistics have moved.
+        All batches have the same shapes. The gradients are then in `grads`, the outputs in the rows' `logits`, and
+        running statistics have moved.
         """
         span = slice(first, first + len(batches))
         rows, layout, task = self.rows[span], self.trainer.layout, self.trainer.task
@@ -162,10 +166,10 @@ class Stack:
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Return the outputs of a linear layer, as products of weights by inputs.
+    """Return the outputs of a linear layer for inputs (batch, features), computed as transpose(weight @ transpose(x)).
 
-    The product of inputs by weights, as torch has it, gives the gradient of each row transposed, and it would be copied
-    number by number.
+    Torch computes x @ transpose(weight), which gives the gradient of each row transposed, and it would be copied number
+    by number.
     """
     if x.dim() != 2:
         return linear(x, layer.weight, layer.bias)
@@ -178,7 +182,7 @@ def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
 
 
 def stacked(trainer: LocalTrainer, clients: Sequence[Client]) -> Stack | str:
-    """Return a stack for clients that train as `trainer` does, or why they train one after another, as a clause.
+    """Return a `Stack` for clients that train as `trainer` does, or a clause that says why they cannot train together.
 
     `training.stacked` is "auto" or True. Whether the network can is tried: two rows take one pass.
     """
@@ -201,7 +205,7 @@ def stacked(trainer: LocalTrainer, clients: Sequence[Client]) -> Stack | str:
 
 
 def _reason(trainer: LocalTrainer, clients: int) -> str:
-    """Return why clients train one after another, as a clause; nothing if they may train together."""
+    """Return a clause that says why clients must train one after another, or "" if they may train together."""
     algorithm, auto = trainer.algorithm, trainer.training.stacked == "auto"
     if own := [hook for hook in HOOKS if getattr(type(algorithm), hook) is not getattr(Algorithm, hook)]:
         return f"{algorithm.name} has its own {own[0]}"
