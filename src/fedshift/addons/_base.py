@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Addon(Plugin):
-    """Base class of add-ons."""
+    """Base class of add-ons: they change the local objective of any algorithm, and may add layers to the network."""
 
     kind: ClassVar[str] = "addon"
     paper: ClassVar[str] = ""
@@ -45,10 +45,10 @@ class Addon(Plugin):
         return ()
 
     def offer(self, images: Images) -> dict[str, Tensor]:
-        """Return what a client sends to all others once, before the first round.
+        """Return tensors, by name, that a client sends to all others once, before the first round.
 
-        The ledger counts it: up once, and down at every other client. A client gets all offers as `local.offers`, and
-        only its own if it trains alone.
+        `images` are the client's training images. The ledger counts the tensors: up once, and down at every other
+        client. A client gets all clients' tensors as `local.offers`, and only its own if it trains alone.
         """
         return {}
 
@@ -68,7 +68,7 @@ class Addon(Plugin):
 
 
 def home_names(addon: Addon | None, algorithm: Algorithm, model: nn.Module) -> set[str]:
-    """Return the names of all parameters that never leave a client: of the add-on and of the algorithm's layers.
+    """Return the names of all parameters that never leave a client, as add-on and algorithm name them (`stays`).
 
     Raises UserError for a name of no parameter.
     """

@@ -1,4 +1,4 @@
-"""Places in a convolutional network where its maps become smaller: the ends of its stages, found by type."""
+"""Places in a convolutional network where feature maps become smaller, and hooks that change features there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POOLINGS = nn.MaxPool2d | nn.AvgPool2d
 
 @dataclass
 class Place:
-    """The output of a module, or its input.
+    """A place in a network where features can be changed: the output of a module, or its input.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Place:
 
 
 def places(model: nn.Module, most: int, *, last: bool = True) -> list[Place]:
-    """Return the first places, `most` of them at most, where maps become smaller.
+    """Return the first places, at most `most`, where feature maps become smaller.
 
     These are the outputs of poolings, and the inputs of residual blocks or convolutions with a stride, after the first
     convolution. In a network without them they are the outputs of ReLUs. `last` includes places that no convolution
@@ -66,7 +66,7 @@ def places(model: nn.Module, most: int, *, last: bool = True) -> list[Place]:
 
 
 def styles(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each channel of each image, both (batch, channels, 1, 1).
+    """Return mean and standard deviation of each channel of each image, both (batch, channels, 1, 1), as its style.
 
     The variance is unbiased, plus 1e-6. Both have at least 32 bits.
     """
@@ -77,7 +77,7 @@ def styles(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def changed(at: Sequence[Place], change: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
-    """Replace the features at each place by `change(number of the place, features)` within the block."""
+    """Replace the features at each place in `at` by `change(number of the place, features)` within the block."""
 
     def hook(number: int, before: bool) -> Callable[..., Tensor]:
         def given(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None) -> Tensor:

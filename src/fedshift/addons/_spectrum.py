@@ -11,7 +11,7 @@ from ..core.errors import UserError
 
 
 def amplitudes(x: Tensor, half_width: int) -> Tensor:
-    """Return the amplitudes of the low frequencies of images: (batch, channels, 2 half_width + 1, the same).
+    """Return the amplitudes of the low frequencies of images: (batch, channels, size, size), size = 2 half_width + 1.
 
     The frequencies -half_width, ..., half_width lie around the centre, which is the sum of the pixels.
     """
@@ -19,7 +19,10 @@ def amplitudes(x: Tensor, half_width: int) -> Tensor:
 
 
 def exchanged(x: Tensor, amplitude: Tensor, half_width: int) -> Tensor:
-    """Return images (batch, channels, height, width) with these amplitudes of low frequencies, and their own phases."""
+    """Replace the amplitudes of the low frequencies of images (batch, channels, height, width), and keep the phases.
+
+    `amplitude` has the shape that `amplitudes` returns, or one image's, for all images.
+    """
     low = _low(x, half_width)
     height, width = x.shape[-2:]
     change = torch.polar(amplitude.expand(low.shape).contiguous(), low.angle()) - low
@@ -31,7 +34,10 @@ def exchanged(x: Tensor, amplitude: Tensor, half_width: int) -> Tensor:
 
 
 def _low(x: Tensor, half_width: int) -> Tensor:
-    """Return the coefficients of the low frequencies. Raises UserError for vectors and for small images."""
+    """Return the Fourier coefficients of the low frequencies of images, laid out as in `amplitudes`.
+
+    Raises UserError for inputs that are not images, and for images with fewer frequencies.
+    """
     if x.dim() != 4:
         raise UserError(
             "addon", "the network's inputs are not images, so they have no frequencies", "leave the add-on out"

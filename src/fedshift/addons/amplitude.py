@@ -19,16 +19,16 @@ BATCH = 64
 
 
 class Amplitude(Addon):
-    """Each image is also seen with low frequencies whose amplitudes lean towards those of another client's image.
+    """Images are also seen with low-frequency amplitudes that lean towards those of another client's image.
 
-    Frequencies up to b = floor(fraction min(height, width)) lie in the window, which is square. Before the first round
-    each client sends the amplitudes of the window of `bank` of its images, evenly spread, to all others: at most bank
-    channels (2 b + 1)^2 floats up, as much from each other client down, once. They are
-    made from images: 49 numbers a channel for b = 3, without phases. In a step each image draws another client, one of
-    its images, and l from U(0, 1), or takes the fixed `mix`. Its amplitudes become (1 - l) own + l foreign, its phases
-    stay, and the result is clipped to the range of values of the batch (our decision; the codes clip to 0..255). The
-    loss is the cross-entropy of the images plus `weight` times that of the changed images, which go through the network
-    in a second pass, so that running statistics move twice a step.
+    Frequencies up to b = floor(fraction min(height, width)) lie in a square window. Before the first round each client
+    sends the amplitudes in the window of `bank` of its images, evenly spread, to all others: once, at most bank
+    channels (2 b + 1)^2 floats up, and as many down from each other client. They are made from images: 49 numbers a
+    channel for b = 3, without phases. In a step each image draws another client, one of its images, and l from U(0, 1),
+    or takes the fixed `mix`. Its amplitudes become (1 - l) own + l foreign, its phases stay, and the result is clipped
+    to the range of values of the batch (our decision; the codes clip to 0..255). The loss is the cross-entropy of the
+    images plus `weight` times that of the changed images, which go through the network in a second pass, so that
+    running statistics move twice a step.
 
     FDA is `mix: 1`. The released code of FedDG has b = 0, the mean of an image alone, and replaces it. FedDG's meta
     learning and its loss on boundaries are for segmentation, and left out. Images are the network's inputs: leave
@@ -70,7 +70,7 @@ class Amplitude(Addon):
         return loss + self.weight * class_loss(local, local.model(self._changed(local, x)), y), logits
 
     def _changed(self, local: Local, x: Tensor) -> Tensor:
-        """Return images (batch, channels, height, width) whose amplitudes lean towards those of other clients."""
+        """Return images (batch, channels, height, width) with amplitudes mixed with other clients' ones."""
         import torch
 
         from ..nn.device import to_device

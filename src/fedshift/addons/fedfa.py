@@ -78,7 +78,10 @@ class FedFA(Addon):
             return task_loss(local, x, y)
 
     def _drawn(self, local: Local, at: Sequence[Place], number: int, x: Tensor) -> Tensor:
-        """Return features (batch, channels, height, width) with styles as drawn, or unchanged."""
+        """Return features (batch, channels, height, width) of place `number` with newly drawn styles, or unchanged.
+
+        The place draws styles with probability p in each step.
+        """
         import torch
 
         from ._places import EPSILON, styles
@@ -100,7 +103,10 @@ class FedFA(Addon):
 
 
 def _gamma(module: Any, name: str) -> Tensor:
-    """Return the weights of the channels, (channels, 1, 1), whose mean is 1."""
+    """Return gamma of each channel, (channels, 1, 1), with mean 1: its share of the variance between clients.
+
+    `name` says of which moment of a style, mean or std.
+    """
     mean, square = (getattr(module, f"fedfa_{name}{end}") for end in ("", "_square"))
     spread = (square - mean**2).clamp(min=0)
     r = spread / (1 + spread)
@@ -110,7 +116,7 @@ def _gamma(module: Any, name: str) -> Tensor:
 
 
 def _move(module: Any, name: str, value: Tensor) -> None:
-    """Move the running moment of a batch's values (batch, channels, 1, 1), and keep its square beside it."""
+    """Move a place's running moment towards a batch's values (batch, channels, 1, 1), and store its square."""
     # Through .data: the moments share a vector with running statistics, which a backward pass still needs.
     moment = getattr(module, f"fedfa_{name}").data
     moment.lerp_(value.mean((0, 2, 3)).to(moment.dtype), 1 - MOMENTUM)

@@ -74,7 +74,7 @@ class HarmoFL(Addon):
 
 
 def _harmonised(half_width: int) -> Callable[[Any, tuple[Tensor, ...]], tuple[Tensor, ...]]:
-    """Return a hook that gives a network's images the amplitudes that it holds."""
+    """Return a hook that replaces the low-frequency amplitudes of a network's images by those stored in the network."""
 
     def hook(model: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         from ._spectrum import exchanged

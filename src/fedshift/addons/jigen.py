@@ -128,7 +128,10 @@ class JiGen(Addon):
 
 @functools.cache
 def orders(grid: int, count: int, seed: int) -> np.ndarray:
-    """Return the original order of grid x grid tiles and `count` distant ones: int64 (count + 1, grid^2)."""
+    """Return the original order of grid x grid tiles and `count` others far from it and each other.
+
+    The result is int64 (count + 1, grid^2). Ties are broken at random by `seed`.
+    """
     tiles = grid**2
     rng = stream(seed, "jigsaw orders")
     flat = itertools.chain.from_iterable(itertools.permutations(range(tiles)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Mixup(Addon):
-    """Images are mixed in pairs, and the loss is that of both labels.
+    """Images are mixed in pairs, and the loss is the same mixture of the losses for both labels.
 
     Each batch draws one lam from Beta(alpha, alpha) and an order of its images. With x' and y' the batch in this order,
     the network sees lam x + (1 - lam) x', and the loss is lam CE(y) + (1 - lam) CE(y'). Pairs lie within a client, so

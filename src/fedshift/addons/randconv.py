@@ -65,7 +65,7 @@ class RandConv(Addon):
         return loss + self.weight * torch.stack(divergences).mean(), logits[0]
 
     def _convolved(self, x: Tensor) -> Tensor:
-        """Return a batch of images after one draw. Raises UserError for inputs that are not images."""
+        """Return a batch of images after one random convolution. Raises UserError for inputs that are not images."""
         import torch
         from torch.nn.functional import conv2d
 

@@ -273,7 +273,7 @@ class RoundState:
 
 
 EVERY = 64
-"""Number of steps after which losses are read from the device: one that is not finite is noticed no later."""
+"""Number of steps after which losses are read from the device; a NaN is noticed up to this many steps late."""
 
 
 class Tally:

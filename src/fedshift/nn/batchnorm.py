@@ -23,7 +23,7 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
 
 
 def read_anywhere(model: nn.Module) -> None:
-    """Let batch-norm layers of a model compute where their tensors begin between two multiples of 16 bytes.
+    """Let batch-norm layers compute on a GPU although their tensors do not begin at multiples of 16 bytes.
 
     With channels last, cuDNN reads gamma, beta and running statistics 16 bytes at once, and ends the process's use of
     the GPU ("misaligned address") where they are views that begin elsewhere. Such layers get hooks that take torch's
@@ -54,8 +54,7 @@ def affine_parameters(model: nn.Module) -> list[nn.Parameter]:
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance (channels,) of a batch (batch, channels, ...), at least in float32.
 
-    Gradients flow through both. It takes two passes, which torch.var_mean does several times slower over such
-    dimensions on a CPU.
+    Gradients flow through both. Two passes over the batch are several times faster on a CPU than torch.var_mean.
     """
     if x.dtype.itemsize < 4:
         x = x.float()
@@ -94,8 +93,8 @@ def normalise(layer: _BatchNorm, x: Tensor, mean: Tensor, var: Tensor, affine: b
 def by_batch(layer: _BatchNorm, call: int = 0) -> Callable[[Tensor], Tensor]:
     """Return a forward pass for `layer` by the mean and the biased variance of the batch itself, as in training.
 
-    For use with `batch_norm_by`. Gradients flow through the batch's statistics, and running statistics stay as they
-    are. The pass raises UserError for a batch with a single value a channel.
+    For use with `batch_norm_by`, whose `call` is not needed. Gradients flow through the batch's statistics, and running
+    statistics stay as they are. The pass raises UserError for a batch with a single value in each channel.
     """
 
     def forward(x: Tensor) -> Tensor:
@@ -108,7 +107,10 @@ def by_batch(layer: _BatchNorm, call: int = 0) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def statistics_of(model: nn.Module, source: Literal["source", "batch"]) -> Iterator[None]:
-    """Let BN layers normalise by the batch's statistics (`by_batch`) within the block, or leave them as they are."""
+    """Let BN layers normalise by the statistics of each batch within the block, if `source` is "batch".
+
+    With "source", the network stays as it is: BN layers normalise by the running statistics of training.
+    """
     if source == "source":
         yield
         return
@@ -117,7 +119,7 @@ def statistics_of(model: nn.Module, source: Literal["source", "batch"]) -> Itera
 
 
 def require_spread(alone: bool) -> None:
-    """Raise UserError where a layer has seen one value a channel, and is to be normalised by it."""
+    """Raise UserError if `alone`: a layer has one value in each channel, and so no variance to normalise by."""
     if alone:
         problem = "one image gives layers behind the last pooling one value each, which has no spread"
         raise UserError(
@@ -133,11 +135,13 @@ Forward = Callable[[Tensor], Tensor]
 def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) -> Iterator[None]:
     """Replace the forward pass of every BN layer by the function that `make(layer, call)` returns, within the block.
 
-    `call` counts the calls of a layer within one forward pass of the model, from 0: a layer that the network uses
-    twice has a function, and so statistics, for each use. A layer that is called by itself, outside the model's
-    forward pass, has call 0. Afterwards, also after an error, every layer has the forward pass that it had before.
-    Raises UserError for a layer that does more than to normalise: nothing would be left of it. So it does for instance
-    norm with running statistics, which normalises by the image in training and by these afterwards.
+    `call` counts the calls of a layer within one forward pass of the model, from 0: a layer that the network uses twice
+    has a function, and so statistics, for each use. A layer that is called by itself, outside the model's forward pass,
+    has call 0. Afterwards, also after an error, every layer has the forward pass that it had before.
+
+    Raises UserError for a subclass of batch norm with a forward pass of its own, which would be lost, and for instance
+    norm with running statistics: outside of training it normalises by these, which another batch norm would not
+    correct.
     """
     named = batch_norms(model)
     for name, layer in named.items():
@@ -179,7 +183,7 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
 
 
 class _Calls:
-    """The functions of one layer: one for each of its calls within a forward pass of the model."""
+    """The forward passes of one BN layer: a function for each call of the layer within a forward pass of the model."""
 
     def __init__(self, make: Callable[[_BatchNorm, int], Forward], layer: _BatchNorm) -> None:
         self.make = make

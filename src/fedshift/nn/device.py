@@ -1,4 +1,4 @@
-"""How a device computes, with the same bits each time, and how tensors get there; networks without memory."""
+"""Precision and determinism of a device, copies of tensors to it, and networks whose tensors take no memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEPTH = 2
 
 @contextmanager
 def arithmetic(device: torch.device | str, precision: str = "float32", deterministic: bool = True) -> Iterator[None]:
-    """Compute on a GPU inside the context as told, whatever the process has set; nothing changes on a CPU.
+    """Compute on a GPU inside the context with this precision and determinism; nothing changes on a CPU.
 
     All that trains or predicts enters this context, so that a script and a job have the same numbers. Afterwards the
     switches of the process are as before. The environment variable CUBLAS_WORKSPACE_CONFIG stays: cuBLAS reads it once.
@@ -46,8 +46,7 @@ def arithmetic(device: torch.device | str, precision: str = "float32", determini
 
     Raises
     ------
-    UserError
-        For a precision that the device does not have, and where an operation inside has no deterministic kernel.
+    UserError For a precision that the device does not have, and where an operation inside has no deterministic kernel.
     """
     device = torch.device(device)
     require_precision(device, precision)
@@ -74,7 +73,7 @@ def arithmetic(device: torch.device | str, precision: str = "float32", determini
 
 
 def require_precision(device: torch.device, precision: str) -> None:
-    """Raise UserError for TF32 where a device has none, and for bfloat16 where a GPU only imitates it."""
+    """Raise UserError for TF32 on a device without it, and for bfloat16 on a GPU that only emulates it."""
     where, remedy = "training.precision", "set it to float32"
     if precision == "tf32" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < AMPERE):
         raise UserError(where, f"is tf32, which NVIDIA GPUs have since Ampere, and {_name(device)} has not", remedy)
@@ -90,7 +89,10 @@ Switches = list[tuple[object, str, object]]
 
 
 def _switches(precision: str = "", deterministic: bool = True) -> Switches:
-    """Return the switches of torch with their values for a precision, or as they are: object, name and value."""
+    """Return torch's switches of precision and determinism: object, name and value.
+
+    Values are those for `precision` or, without it, the current ones.
+    """
     exact, rounded = "ieee", "tf32"
     if hasattr(torch.backends.cudnn, "conv"):
         # Since torch 2.9. The older names must not be read beside the newer ones: torch raises for a mixture.
@@ -112,10 +114,11 @@ def _set(switches: Switches) -> None:
 
 
 def channels_last(wanted: bool | None, model: nn.Module, shape: tuple[int, ...], device: torch.device) -> bool:
-    """Return whether a network shall hold images and convolutions with the channels last in memory.
+    """Return whether a network stores images and weights of convolutions with the channels last in memory.
 
     `wanted` decides if it is not None. Otherwise the network must convolve images of `shape` (channels, height, width),
-    and the device must be a CPU, where this format was measured to be faster, or a GPU of CUDA, where it was not.
+    and compute in this format; the device must be a CPU, where it was measured to be faster, or a GPU of CUDA, where it
+    was not.
     """
     if wanted is not None:
         return wanted
@@ -142,10 +145,10 @@ def _computes(model: nn.Module, shape: tuple[int, ...]) -> bool:
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return a tensor on a device. A copy from the host to an accelerator goes on while the host works on.
+    """Return a tensor on a device. A copy from the CPU to an accelerator goes on while the CPU works on.
 
-    It goes through pinned memory, from which an accelerator copies by itself. A copy towards the host is complete when
-    this returns, since nobody could tell when it arrives.
+    It goes through pinned memory, from which an accelerator copies by itself. A copy to the CPU is complete when this
+    returns, since nobody could tell when it arrives.
     """
     device = torch.device(device)
     if device.type == "cpu" or tensor.device.type != "cpu":
@@ -155,12 +158,15 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 def in_float64(tensor: Tensor) -> Tensor:
-    """Return a tensor as float64: where it is, or on the CPU where an Apple GPU has no such type."""
+    """Return a tensor as float64, on its device or, since Apple's GPUs lack this type, on the CPU."""
     return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
 
 
 def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return an array as a tensor on the device of another tensor; see `to_device`. It keeps its type by default."""
+    """Return an array as a tensor on the device of `like`; see `to_device`.
+
+    It keeps its type unless `dtype` is given.
+    """
     tensor = torch.from_numpy(array)
     if dtype is not None:
         tensor = tensor.to(dtype)
@@ -169,16 +175,15 @@ def array_to_device(array: np.ndarray, like: Tensor, dtype: torch.dtype | None =
 
 @functools.lru_cache(64)
 def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return numbers as a tensor (n,), which is copied to each device once. Do not change it."""
+    """Return numbers as a tensor (n,). It is cached, one for each type and device: do not change it."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 
 def read_ahead(batches: Iterator[T], device: torch.device) -> Iterator[T]:
-    """Return batches for a device in their order; for an accelerator, a thread prepares the next ones meanwhile.
+    """Return the batches in their order; for an accelerator, a thread prepares the next two meanwhile.
 
-    The thread works on the stream of the caller, so that the device does everything in the order in which it was
-    asked. A CPU gets no thread, since its cores train. An error of `batches` is raised where its batch
-    would have come.
+    The thread works on the stream of the caller, so that the device does everything in the order in which it was asked.
+    A CPU gets no thread, since its cores train. An error of `batches` is raised where its batch would have come.
     """
     return batches if device.type == "cpu" else _in_thread(batches, device)
 
@@ -194,7 +199,7 @@ def _in_thread(batches: Iterator[T], device: torch.device) -> Iterator[T]:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until an accelerator has done all that it was asked for, as a clock must before it is read."""
+    """Wait until an accelerator has finished all its work, as must be before a clock is read."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize(device)
 
@@ -203,10 +208,10 @@ def wait_for(device: torch.device) -> None:
 
 
 class _Undrawn(TorchFunctionMode):
-    """A mode in which normal draws leave tensors as they are.
+    """A torch mode in which normal draws leave tensors as they are.
 
-    The meta device holds no numbers, but PyTorch imports its compiler to draw none, which takes as long
-    as importing PyTorch itself.
+    The meta device holds no numbers, but PyTorch imports its compiler to draw none, which takes as long as importing
+    PyTorch itself.
     """
 
     def __torch_function__(
@@ -218,6 +223,6 @@ class _Undrawn(TorchFunctionMode):
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Make tensors that have a shape and no content inside the context."""
+    """Create tensors on the meta device inside the context: they have a shape, but no content and no memory."""
     with torch.device("meta"), _Undrawn():
         yield

@@ -16,11 +16,11 @@ from ..core.errors import UserError
 from ..core.units import IGNORED
 
 Outputs = Literal["logits", "probabilities"]
-"""Outputs of several networks that are averaged: their logits, or the probabilities that softmax makes of these."""
+"""The outputs of several networks that are averaged: logits, or the probabilities that softmax makes of them."""
 
 
 class Blended(nn.Module):
-    """Networks that predict together: the weighted mean of their logits, or the logarithm of that of probabilities.
+    """Networks that predict together: the weighted mean of their logits, or the logarithm of their mean probabilities.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Blended(nn.Module):
 
 
 def classifier(model: nn.Module) -> nn.Linear:
-    """Return the last linear layer, in the order in which the network's modules are named.
+    """Return a network's last linear layer, in the order of its modules.
 
     Raises UserError for a network without one, and for several networks that predict together.
     """
@@ -59,7 +59,7 @@ def classifier(model: nn.Module) -> nn.Linear:
 
 
 def head(model: nn.Module) -> nn.Module:
-    """Return the last linear layer or, in a network without one, the last convolution.
+    """Return a network's last linear layer or, in a network without one, its last convolution.
 
     Raises UserError for a network without both, and for several networks that predict together.
     """
@@ -88,14 +88,14 @@ def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 
 NONE_IGNORED = -100
-"""A class number that no sample has: torch's own default."""
+"""Torch's default for the class number to ignore, which no label has."""
 
 
 def cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
     """Return the cross-entropy of each sample (batch,), or of each pixel of dense outputs (batch, height, width).
 
-    `logits` are (batch, classes, ...), and `y` (batch, ...), int64; IGNORED pixels have none, 0. The bits are those of
-    torch's `cross_entropy`, of which the form for images has no deterministic kernel on a GPU.
+    `logits` are (batch, classes, ...), and `y` (batch, ...), int64. Pixels of class IGNORED (255) have 0. The bits are
+    those of torch's `cross_entropy`, which for images has no deterministic kernel on a GPU.
     """
     samples = logits.log_softmax(1).movedim(1, -1).flatten(0, -2)
     ignored = IGNORED if y.dim() > 1 else NONE_IGNORED
@@ -103,7 +103,7 @@ def cross_entropies(logits: Tensor, y: Tensor) -> Tensor:
 
 
 class Pixelwise(nn.Module):
-    """A network whose outputs (batch, classes, height, width) are given as (batch * height * width, classes)."""
+    """Wraps a network whose outputs (batch, classes, height, width) become (batch * height * width, classes)."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -111,11 +111,11 @@ class Pixelwise(nn.Module):
         self.grid: tuple[int, ...] = ()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits of all pixels of a batch, image by image."""
+        """Return the logits of all pixels of a batch (pixels, classes), image by image."""
         logits: Tensor = self.network(x)
         self.grid = (len(logits), *logits.shape[2:])
         return logits.movedim(1, -1).flatten(0, -2)
 
     def as_images(self, logits: Tensor) -> Tensor:
-        """Return the logits of the pixels of the batch that was seen last as (batch, classes, height, width)."""
+        """Return the logits of the last batch's pixels (pixels, classes) as (batch, classes, height, width)."""
         return logits.unflatten(0, self.grid).movedim(-1, 1)

@@ -29,7 +29,7 @@ def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Position of one named tensor in the flat vector, and its shape."""
+    """Position of one named tensor in the flat vector, its shape, and whether its channels come last in memory."""
 
     span: slice
     shape: torch.Size
@@ -52,8 +52,9 @@ class Place:
 class Layout:
     """Places of all tensors of a model in a flat vector `[private | affine | weights | statistics]`.
 
-    `stays` names parameters that never leave a client, and `rests` tensors that are not trained. `norms` are the types
-    of norms whose parameters are A. Running statistics of norms of other types begin S: they travel under every policy.
+    `private` are the parameters in `stays`, which never leave a client. `affine` are gamma and beta of the
+    normalisation layers of types `norms`. Tensors in `rests` are not trained, and are not in the vector. `statistics`
+    begin with those of normalisation layers of other types, which travel under every policy.
 
     Attributes
     ----------
@@ -115,13 +116,13 @@ class Layout:
         self.size = ends[-1]
 
     def shared(self, policy: BNPolicy) -> slice:
-        """Return the one slice of the flat vector that travels under a policy, if no layer stays at home beside it."""
+        """Return the slice of the flat vector that travels under a BN policy, if no whole layer stays at clients."""
         start = self.affine.start if policy.affine else self.weights.start
         stop = self.statistics.stop if policy.statistics else self.governed.start
         return slice(start, stop)
 
     def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
-        """Make the model's floats views of `flat`, their gradients of `grad`, and integer buffers of `counters`."""
+        """Make the model's floats views of `flat`, their gradients of `grad`, and BN's counters of `counters`."""
         for name, place in self.places.items():
             owner, leaf = _owner(model, name)
             if leaf in owner._parameters:

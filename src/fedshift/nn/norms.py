@@ -1,4 +1,4 @@
-"""Normalisation layers of every type: where they are, what they hold, and what of them a BN policy keeps at home.
+"""Normalisation layers of every type: find them, list their tensors, and tell which a BN policy keeps at clients.
 
 Layers are found by type, subclasses included, and never by name. What a layer learns (gamma and beta, and any other
 parameter of its own) is its affine part; what it collects (running mean and variance) are its statistics.
@@ -22,7 +22,7 @@ LETTERS = "bn"
 
 
 class ImageLayerNorm(nn.GroupNorm):
-    """Layer norm as papers on convolutions mean it: group norm with one group, and a factor and shift a channel."""
+    """Layer norm over channels and pixels of an image: group norm with one group, gamma and beta by channel."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(1, channels)
@@ -38,30 +38,29 @@ TYPES: dict[str, tuple[type[nn.Module], ...]] = {
 
 
 def type_of(layer: nn.Module) -> str:
-    """Return which norm a layer is: batch, group, layer or instance; empty for any other layer."""
+    """Return the type of a normalisation layer (batch, group, layer or instance), or "" for any other layer."""
     return next((name for name, classes in TYPES.items() if isinstance(layer, classes)), "")
 
 
 def norm_layers(model: nn.Module, norms: Collection[str] = NORMS) -> dict[str, nn.Module]:
-    """Return the norms of a model that are of these types, by name and in the order of the network."""
+    """Return a model's normalisation layers of the types `norms`, by name and in the order of the network."""
     return {name: layer for name, layer in model.named_modules() if type_of(layer) in norms}
 
 
 def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
-    """Stop the gradient of all that is not trained, and return the names of the tensors that stay as they are.
+    """Freeze all parameters that `train` leaves out, and return the names of the tensors that never change.
 
-    What `training.train` leaves out rests: it has no gradient and no weight decay, is the same at all clients for ever,
-    and does not travel.
+    Frozen tensors have no gradient and no weight decay, are the same at all clients for ever, and do not travel.
 
     | train | head | gamma, beta of norms | running statistics | all else |
     |---|---|---|---|---|
     | all | trained | trained | move | trained |
-    | head (linear probe) | trained | rest | rest: batch norm is in evaluation mode in training, too | rests |
-    | norm, head (norm tuning) | trained | trained | move | rests |
+    | head (linear probe) | trained | frozen | frozen: batch norm is in evaluation mode in training, too | frozen |
+    | norm, head (norm tuning) | trained | trained | move | frozen |
 
-    `train` is `all`, `head`, or the parts `norm` and `head`. Norms are found by type; without them, batch norm rests
-    with its running statistics and counters, and the caller keeps it in evaluation mode. Of dropout nothing is said
-    here: it goes on, as part of the training of the head.
+    `train` is `all`, `head`, or the parts `norm` and `head`. Norms are found by type; without them, batch norm is
+    frozen with its running statistics and counters, and the caller keeps it in evaluation mode. Dropout goes on in any
+    case, as part of the training of the head.
     """
     if train == "all":
         return set()
@@ -89,7 +88,10 @@ class Count(NamedTuple):
 
 
 def counts(model: nn.Module, norms: Collection[str] = NORMS) -> dict[str, Count]:
-    """Return what a policy over `norms` governs in a network, by type of norm; types without a layer are left out."""
+    """Return the numbers of layers, tensors and floats that a policy over `norms` governs, by type of norm.
+
+    Types without a layer are left out.
+    """
     found: dict[str, Count] = {}
     for kind in norms:
         if layers := norm_layers(model, (kind,)):
@@ -100,7 +102,7 @@ def counts(model: nn.Module, norms: Collection[str] = NORMS) -> dict[str, Count]
 
 
 def tensors_of(layers: dict[str, nn.Module], affine: bool = False, statistics: bool = False) -> dict[str, Tensor]:
-    """Return affine parts, running statistics or both of some layers, by the names that a `state_dict` has."""
+    """Return affine parameters, running statistics or both of the `layers`, by their names in a `state_dict`."""
     found: dict[str, Tensor] = {}
     for name, layer in layers.items():
         if affine:
@@ -112,7 +114,7 @@ def tensors_of(layers: dict[str, nn.Module], affine: bool = False, statistics: b
 
 @dataclass(frozen=True)
 class Audit:
-    """What a policy that keeps norms at home finds by the types of layers, and by letters in the names of tensors.
+    """Tensors of normalisation layers, as found by layer type and as found by letters in tensor names, such as `bn`.
 
     Attributes
     ----------
@@ -124,24 +126,24 @@ class Audit:
 
     @property
     def missed(self) -> frozenset[str]:
-        """Tensors of normalisation layers whose names lack the letters, such as `bn`: they would be averaged."""
+        """Tensors of normalisation layers whose names lack the letters: code that looks for letters averages them."""
         return self.by_type - self.by_letters
 
     @property
     def strangers(self) -> frozenset[str]:
-        """Tensors that the letters find and that belong to no norm of these types: they would stay at home."""
+        """Tensors of other layers whose names have the letters: code that looks for letters keeps them at clients."""
         return self.by_letters - self.by_type
 
 
 def audit(model: nn.Module, norms: Collection[str] = BATCH, letters: str = LETTERS) -> Audit:
-    """Compare what policies by type find in a network with what code finds that looks for letters in names."""
+    """Find the tensors of normalisation layers by type, and by `letters` in their names as other code does."""
     layers, names = norm_layers(model, norms), model.state_dict().keys()
     of_norms = (name for name in names if name.rpartition(".")[0] in layers)
     return Audit(frozenset(of_norms), frozenset(name for name in names if letters in name))
 
 
 class ScoredBatchNorm2d(nn.BatchNorm2d):
-    """Batch norm with a score (1,), which belongs to its parameters: where they stay at home, so does the score."""
+    """Batch norm with one more parameter, a score (1,), which stays at the clients where gamma and beta do."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(channels)
@@ -157,9 +159,9 @@ class ScoredInstanceNorm2d(nn.InstanceNorm2d):
 
 
 class Mixture(nn.Module):
-    """Batch norm and instance norm of the same images, in shares that are learnt: y = w_B BN(x) + w_I IN(x).
+    """A mean of batch norm and instance norm with learnt weights: y = w_B BN(x) + w_I IN(x).
 
-    The shares are the softmax of the two parts' scores, which start at 1, so that both have one half. A policy that
+    The weights are the softmax of the two layers' scores, which start at 1, so that both have one half. A policy that
     keeps batch norm at home keeps the batch part with its score; the instance part and its score travel. Test-time
     statistics replace those of the batch part alone.
     """
@@ -170,21 +172,21 @@ class Mixture(nn.Module):
         self.instance = ScoredInstanceNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the mixture of a batch (batch, channels, height, width)."""
+        """Return the normalised features of a batch (batch, channels, height, width)."""
         share = torch.sigmoid(self.batch.score - self.instance.score)  # softmax of two scores
         mixed: Any = share * self.batch(x) + (1 - share) * self.instance(x)
         return mixed
 
 
 def kept(model: nn.Module, chosen: BNPolicy) -> dict[str, Tensor]:
-    """Return the tensors of norms, by name, that stay at the clients under a policy; counters are left out."""
+    """Return the tensors of normalisation layers, by name, that stay at the clients under a policy; no counters."""
     return tensors_of(norm_layers(model, chosen.norms), not chosen.affine, not chosen.statistics)
 
 
 def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterator[str]:
-    """Yield a line where a policy would keep no tensor of the network at its client, or the same as another policy.
+    """Yield lines on a BN policy that keeps no tensor at the clients, or the same tensors as another policy.
 
-    With `norms` other than batch norm, a line says so in any case.
+    With `norms` other than batch norm, a line says in any case how many tensors stay.
 
     Policies coincide where they keep the same tensors: group, layer and instance norm mostly have no running
     statistics, so that `local_statistics` is `aggregated`, and `local_affine` is `local`.
@@ -212,7 +214,7 @@ def remarks(model: nn.Module, bn: str, norms: tuple[str, ...] = BATCH) -> Iterat
 
 
 LEAST_NORM = 1e-3
-"""Norm that a row of weights counts with at least in adaptive clipping, so that zeros can grow."""
+"""Smallest norm with which a row of weights counts in adaptive clipping, so that rows of zeros can grow."""
 
 
 class StandardisedConv2d(nn.Conv2d):
@@ -246,7 +248,7 @@ class StandardisedConv2d(nn.Conv2d):
         self.gain = nn.Parameter(torch.ones(like.out_channels))
 
     def standardised(self) -> Tensor:
-        """Return the weights that the convolution is by, (filters, channels, height, width)."""
+        """Return the standardised weights with which the layer convolves, (filters, channels, height, width)."""
         rows = self.weight.flatten(1)
         centred = rows - rows.mean(1, keepdim=True)
         factor = self.gain[:, None] * self.scale / (centred.square().sum(1, keepdim=True) + self.eps).sqrt()
@@ -258,7 +260,7 @@ class StandardisedConv2d(nn.Conv2d):
 
 
 def clipped_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters whose gradients adaptive clipping is about: all but those of the network's last layer."""
+    """Return the parameters whose gradients adaptive clipping shortens: all trained ones except the last layer's."""
     last = {id(parameter) for parameter in head(model).parameters()}
     return [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in last]
 

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 NORMS = ("batch", "group", "layer", "instance")
-"""Types of normalisation layers that a policy may be about."""
+"""Types of normalisation layers that a policy can govern."""
 BATCH = ("batch",)
 
 
 def norm_types(norms: str | Iterable[str], where: str = "norms") -> tuple[str, ...]:
-    """Return types of norms in one order, without repetitions: of `all`, of one type or of a list of types.
+    """Return the types of normalisation layers that `norms` names, sorted and without repetitions.
 
-    Raises UserError, at the place `where`, for an unknown type and for an empty list.
+    `norms` is `all`, one type, or a list of types. Raises UserError, at the place `where`, for an unknown type and for
+    an empty list.
     """
     given = NORMS if norms == "all" else (norms,) if isinstance(norms, str) else tuple(norms)
     for name in given:
@@ -52,9 +53,10 @@ def norm_types(norms: str | Iterable[str], where: str = "norms") -> tuple[str, .
 
 @dataclass(frozen=True)
 class BNPolicy:
-    """Choice of the tensors of norms that are aggregated: affine parameters and running statistics, True or False.
+    """Which tensors of normalisation layers are aggregated (True), and which stay at the clients (False).
 
-    `norms` are the types of layers that the choice is about. All others travel.
+    `affine` is about gamma and beta, `statistics` about running mean and variance, `norms` are the types of layers that
+    the policy governs. All other layers travel.
     """
 
     affine: bool
@@ -71,19 +73,19 @@ POLICIES: dict[str, BNPolicy] = {
 
 
 def policy(bn: str, norms: Iterable[str] = BATCH) -> BNPolicy:
-    """Return the policy with that name over layers of these types."""
+    """Return the BN policy named `bn`, applied to normalisation layers of the types `norms`."""
     return replace(POLICIES[bn], norms=tuple(norms))
 
 
 @dataclass(frozen=True)
 class LayerPolicy:
-    """Choice of the layers that are aggregated: the head and the layers before it, each True or False."""
+    """Which layers are aggregated (True) or stay at the clients (False): the head (last layer), the body (others)."""
 
     head: bool
     body: bool
 
     def stays(self, model: nn.Module) -> list[str]:
-        """Return the names of the parameters that stay at home, in the order of the network.
+        """Return the names of the parameters that stay at the clients, in the order of the network.
 
         The head is found as a module, never by name; parameters that an add-on put into it belong to it. In a flat
         state `[private | affine | weights | statistics]` they are private, so that what travels is still one slice.

@@ -1,4 +1,4 @@
-"""What a network is trained to say of an image, one task a file.
+"""Tasks, one a file: what a network is trained to predict for an image.
 
 A file here says what a target is, how outputs become a loss, and which numbers of each image are kept as predictions.
 Networks, metrics of these numbers and pages do not belong here.

@@ -19,7 +19,7 @@ Column = Literal["Int64", "float64"]
 
 
 class Original(Protocol):
-    """An image of a hospital in the size of its file."""
+    """Protocol of an image of a hospital, in the size of its file."""
 
     @property
     def pixels(self) -> np.ndarray:
@@ -27,18 +27,18 @@ class Original(Protocol):
         raise NotImplementedError
 
     def restored(self, mask: np.ndarray) -> np.ndarray:
-        """Return a mask (size, size) of the prepared image in the size of the file (height, width).
+        """Return a mask (size, size) of the prepared image, brought to the size of the file (height, width).
 
-        What preparation has cut off is 0.
+        Parts of the image that preparation has cut off are 0.
         """
         raise NotImplementedError
 
 
 class Answer(NamedTuple):
-    """What a network says of an image without a target.
+    """A network's prediction for one new image, without a target.
 
     `numbers` (columns,) are those that `Task.answer_columns` names; they are NaN where the network's outputs are not
-    finite. `pictures` are the PNG files of `Task.pictures`.
+    finite. `pictures` are PNG files by the names in `Task.pictures`.
     """
 
     numbers: np.ndarray
@@ -46,10 +46,11 @@ class Answer(NamedTuple):
 
 
 class Control(NamedTuple):
-    """The classifier without a network that is tested beside the runs of a task, and its words on pages.
+    """The control of a task (a simple classifier without a network, tested beside the runs), with its words for pages.
 
-    `worker` is a key of `jobs.control.WORKERS`. It `sees` something of an image and `does` something with that; the
-    `shortcut` is what a network that does no better may have learnt.
+    `worker` is a key of `jobs.control.WORKERS`. The page says that the control `sees` something of an image and `does`
+    something with it, such as tell the classes apart; `shortcut` names what a network that does no better may have
+    learnt.
     """
 
     worker: str
@@ -59,7 +60,7 @@ class Control(NamedTuple):
 
 
 class Task(Plugin):
-    """What a network says of an image: what a target is, and how outputs become a loss and predictions.
+    """Base class of tasks: the form of targets, and how a network's outputs become a loss and predictions.
 
     Outputs have the shape (batch, classes, ...), and a target has that of the outputs without the classes. All losses
     and accuracies of an image are means over its positions, so that images of all sizes count alike.
@@ -77,23 +78,29 @@ class Task(Plugin):
     headline: ClassVar[str] = "accuracy"
     """The metric that a study shows first if it names none."""
     counted: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Metrics whose counts the page says in words, since means hide them: of what, and what happens to it."""
+    """Metrics whose counts the page also says in words, since means hide them.
+
+    Each has a noun and a clause, such as "structures" and "are missed".
+    """
     pictures: ClassVar[tuple[str, ...]] = ()
-    """What is drawn of each new image, each in its own folder and column; the page shows the last one."""
+    """Names of the pictures drawn of each new image.
+
+    Each has its own folder and column; the page shows the last one.
+    """
     control: ClassVar[Control]
-    """The classifier without a network that is tested beside the runs."""
+    """The control: a simple classifier without a network that is tested beside the runs."""
     target: ClassVar[str] = ""
-    """What a target of one image is, in the words of messages."""
+    """The word for a target of one image in messages, such as label."""
     remedy: ClassVar[str] = ""
-    """What to give as targets, in the words of messages."""
+    """What messages say about the targets to give."""
 
     @property
     def loss_in_words(self) -> str:
-        """What training minimises, as the protocol of a page begins it."""
+        """The name of the training loss, with a capital, as a sentence on a page begins."""
         return "Cross-entropy"
 
     def require_targets(self, where: str, x: Tensor, y: Tensor) -> None:
-        """Raise UserError for targets (n, ...) that do not have the shape that inputs (n, ...) ask for."""
+        """Raise UserError, at `where`, for targets `y` (n, ...) whose shape does not fit the inputs `x` (n, ...)."""
         raise NotImplementedError
 
     def require_outputs(self, x: Tensor, outputs: Any) -> int:
@@ -110,16 +117,18 @@ class Task(Plugin):
         raise NotImplementedError
 
     def by_sample(self, model: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-        """Return a network of logits (samples, classes), and the function from these back to the network's outputs.
+        """Return a network whose logits are (samples, classes), and a function back to `model`'s output shape.
 
-        Test-time methods work on samples. By default that is the network itself.
+        Test-time methods work on samples; in dense outputs each pixel is a sample. By default that is the network
+        itself.
         """
         return model, _unchanged
 
     def at_once(self, images: int, shape: tuple[int, ...]) -> int:
-        """Return how many inputs of a shape go through the network together where that has no effect: up to `images`.
+        """Return the number of inputs of `shape` that go through the network together, up to `images`.
 
-        By default that is `images`. A task with outputs for each pixel takes fewer large images, to save memory.
+        It is asked where the number has no effect on results. By default that is `images`. A task with outputs for each
+        pixel takes fewer large images, to save memory.
         """
         return images
 
@@ -128,11 +137,14 @@ class Task(Plugin):
         raise NotImplementedError
 
     def kept(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what is kept of a training step, (batch, ...) each, until `measured` reads many steps at once."""
+        """Return two tensors (batch, ...) of a training step, from which `measured` computes loss and accuracy later.
+
+        Many steps are measured at once, since each reading from a device takes time.
+        """
         raise NotImplementedError
 
     def measured(self, kept: tuple[Tensor, Tensor]) -> Tensor:
-        """Return cross-entropy and accuracy of each image (2, n), float64, of steps that were kept and joined."""
+        """Return cross-entropy and accuracy of each image (2, n), float64, from joined tensors of `Task.kept`."""
         raise NotImplementedError
 
     def columns(self, classes: Sequence[str]) -> list[str]:
@@ -162,40 +174,43 @@ class Task(Plugin):
         raise NotImplementedError
 
     def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
-        """Return the numbers that are written of a new image, by name, with their pandas types."""
+        """Return the columns of numbers that are written for a new image: name to pandas type."""
         raise NotImplementedError
 
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
-        """Yield what is written of each new image of a batch, from logits (batch, classes, ...).
+        """Yield the prediction for each new image of a batch, from logits (batch, classes, ...).
 
         `originals` read the images again in the size of their files, one at a time.
         """
         raise NotImplementedError
 
     def sort(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the sort of each new image (n,), from 0, of which examples are shown, from its numbers (n, columns).
+        """Return the group of each new image (n,), from 0, given its numbers (n, columns).
 
-        By default all images are of one sort.
+        Examples of each group are shown. By default all images are in one group.
         """
         return np.zeros(len(numbers), dtype=int)
 
     def with_mask(self, predictions: np.ndarray) -> np.ndarray:
-        """Return which images of a site (k,) keep their predicted mask, from the site's predictions (n, columns)."""
+        """Return the positions (k,) of a site's images whose predicted masks are stored.
+
+        `predictions` (n, columns) are those of all the site's images.
+        """
         return np.arange(0)
 
     def fault(self, predictions: np.ndarray, label: np.ndarray) -> str:
-        """Return what is wrong with predictions (n, columns) of samples with labels (n,); empty for nothing."""
+        """Return what is wrong with predictions (n, columns) of samples with labels (n,), or "" if nothing is."""
         raise NotImplementedError
 
     def caveats(self, units: Collection[str] = ("pixels",)) -> Sequence[str]:
-        """Return what readers must know of how predictions are scored, in sentences.
+        """Return sentences for the page on how predictions are scored.
 
         `units` are those of distances in the data of a study: pixels, mm, or both.
         """
         return ()
 
     def doubt(self, spacing: np.ndarray) -> str:
-        """Return why scores of images with this size of pixels may say little; empty for nothing.
+        """Return why scores of images with pixels of this size may say little, or "" if there is no doubt.
 
         `spacing` (n, 2) are the millimetres between rows and between columns of prepared images, NaN where unknown.
         """
@@ -214,6 +229,6 @@ def _unchanged(logits: Tensor) -> Tensor:
 
 
 def require_same_number(where: str, x: Tensor, y: Tensor, target: str) -> None:
-    """Raise UserError where there is not one target for each input."""
+    """Raise UserError, at `where`, unless there is one target for each input. `target` is the word for a target."""
     if len(x) != len(y):
         raise UserError(where, f"{len(x)} inputs, but {len(y)} {target}s", f"give one {target} for each input")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 ROUNDING = 1e-4
-"""The most by which the probabilities of a sample may add up to something else than 1: networks predict in float32."""
+"""Largest deviation from 1 of the sum of a sample's probabilities: networks predict in float32."""
 
 
 class Classification(Task):

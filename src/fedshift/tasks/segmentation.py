@@ -23,24 +23,27 @@ COUNTS = ("tp", "fp", "fn")
 """Pixels of a structure that are predicted and there, predicted and not there, and there and not predicted."""
 DISTANCES = ("hd95", "assd", "nsd")
 NUMBERS = (*COUNTS, *DISTANCES)
-"""What is kept of each image and structure, in this order."""
+"""Numbers that are kept as predictions of each image and structure, in this order."""
 AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
-"""What is written of each structure of a new image, with its pandas type."""
+"""Numbers that are written for each structure of a new image, with their pandas types."""
 SMOOTH = 1e-5
 """Pixels that are added to both sides of the soft Dice, as MONAI does: a class that is nowhere has no loss."""
 PIXELS = 2**20
 """Pixels that are predicted at once where batches have no effect: 32 channels of them take 128 MiB."""
 FEW_PIXELS = 3
-"""With a larger tolerance, in pixels, the surface Dice of a thin structure is high wherever its mask lies."""
+"""Largest tolerance, in pixels, without a warning.
+
+With a larger one, thin structures have a high surface Dice anywhere.
+"""
 WORST = 6
-"""Images of a site, those with the lowest Dice, whose predicted masks are always kept."""
+"""Number of images of each site, those with the lowest Dice, whose predicted masks are always stored."""
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-10, 10, 101)))])
 """Thresholds on the probability of a structure: 0, whose mask is the whole image, and even steps of the log odds.
 
 Networks are sure of most pixels, so that even steps of the probability would leave most thresholds without a pixel.
 """
 PLACES = ("inside", "outside")
-"""Pixels of a structure, and all others that are not ignored."""
+"""Pixels inside a structure, and all others that are not ignored."""
 
 
 class Distances(NamedTuple):
@@ -63,9 +66,10 @@ def distances(
 ) -> Distances:
     """Return the distances between the surfaces of two masks (height, width), bool.
 
-    An edge pixel is one that a binary erosion removes; outside of the image nothing belongs to a mask. Where one mask
-    is empty, the diagonal of the image is the distance, so that a missed structure counts as the worst that can be.
-    Where both are empty there is no distance: NaN.
+    `spacing` are the distances between rows and between columns of pixels; `tolerance` is in the same unit. An edge
+    pixel is one that a binary erosion removes; outside of the image nothing belongs to a mask. Where one mask is empty,
+    the diagonal of the image is the distance, so that a missed structure counts as the worst that can be. Where both
+    are empty there is no distance: NaN.
     """
     from scipy.ndimage import binary_erosion, distance_transform_edt
 
@@ -96,10 +100,10 @@ class Segmentation(Task):
 
     Pixels of the class number 255 are ignored: they have no loss and no score.
 
-    Kept as predictions are, for each image and structure, the pixels that are rightly predicted, wrongly predicted and
-    missed, and distances between surfaces: in millimetres where the dataset knows the size of a pixel, else in pixels
-    of the prepared image. Masks are kept of a few images of each site,
-    or of all with `keep: masks`.
+    A prediction has, for each image and structure, the numbers of pixels that are rightly predicted, wrongly predicted
+    and missed, and distances between surfaces: in millimetres where the dataset knows the size of a pixel, else in
+    pixels of the prepared image. Predicted masks are stored for a few images of each site, or for all with `keep:
+    masks`.
     """
 
     has_masks = True
@@ -166,7 +170,7 @@ class Segmentation(Task):
 
     @property
     def loss_in_words(self) -> str:
-        """What training minimises, as the protocol of a page begins it."""
+        """The name of the training loss, with a capital, as a sentence on a page begins."""
         pixels = "cross-entropy of the pixels"
         return {"dice": "Soft Dice", "dice_ce": f"Soft Dice and {pixels}"}.get(self.loss, pixels.capitalize())
 
@@ -203,7 +207,10 @@ class Segmentation(Task):
         return in_float64(kept[0]).t()
 
     def scored(self, classes: int) -> list[tuple[int, ...]]:
-        """Return the classes that make up each structure. Raises UserError for a class that is not there."""
+        """Return the class numbers that make up each structure, for a network with `classes` classes.
+
+        Raises UserError for a structure with a class that the network does not have.
+        """
         parts = list(self.structures.values()) or [(k,) for k in range(1, classes)]
         for number in itertools.chain(*parts):
             if not 0 <= number < classes:
@@ -212,14 +219,17 @@ class Segmentation(Task):
         return parts
 
     def names(self, classes: Sequence[str]) -> Sequence[str]:
-        """Return the names of the structures."""
+        """Return the names of the structures: those of the settings, or else all `classes` but the background."""
         return list(self.structures) or classes[1:]
 
     def columns(self, classes: Sequence[str]) -> list[str]:
         return [f"{number}_{name}" for name in self.names(classes) for number in NUMBERS]
 
     def answer_columns(self, classes: Sequence[str]) -> Mapping[str, Column]:
-        """Return the pixels of each structure in the image's own size, and their share of all pixels of the image."""
+        """Return the columns for a new image: pixels of each structure, and their share of all pixels.
+
+        Both are of the image in the size of its file.
+        """
         return {f"{area}_{name}": kind for name in self.names(classes) for area, kind in AREAS.items()}
 
     def answers(self, logits: Tensor, originals: Sequence[Callable[[], Original]]) -> Iterator[Answer]:
@@ -236,7 +246,7 @@ class Segmentation(Task):
             yield Answer(numbers if known else np.full_like(numbers, np.nan), pictures)
 
     def sort(self, numbers: np.ndarray) -> np.ndarray:
-        """Return 1 for an image with a predicted structure, and 0 for one without."""
+        """Return group 1 for an image with a predicted structure, and group 0 for one without."""
         sorts: np.ndarray = (numbers > 0).any(1).astype(int)
         return sorts
 
@@ -264,7 +274,7 @@ class Segmentation(Task):
         )
 
     def _tolerance(self, units: Collection[str]) -> str:
-        """Return the tolerance with its unit."""
+        """Return the tolerance with its unit, such as "2 pixels". `units` are those of the study's distances."""
         if self.tolerance_in == "pixels":
             units = ("pixels",)
         return f"{self.tolerance:g} {' or '.join(units)}"
@@ -282,7 +292,7 @@ class Segmentation(Task):
         )
 
     def of_patients(self, predictions: np.ndarray, patient: np.ndarray) -> np.ndarray:
-        """Return the counts of all images of each patient added up, and the mean of the distances of its images."""
+        """Return each patient's predictions: counts of pixels, summed over images, and mean distances."""
         table = predictions.reshape(len(predictions), -1, len(NUMBERS))
         sums = np.zeros((patient.max(initial=-1) + 1, *table.shape[1:]))
         images = np.zeros_like(sums)
@@ -329,13 +339,13 @@ class Segmentation(Task):
 
 
 def histograms(p: np.ndarray, reference: np.ndarray, structures: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return how many pixels of PLACES have a probability from each threshold to the next.
+    """Count the pixels inside and outside of each structure by their probability, from each of THRESHOLDS to the next.
 
     Parameters
     ----------
     p : probabilities of the classes (n, classes, height, width); NaN counts as 0
     reference : class numbers of the pixels (n, height, width)
-    structures : the classes that together are a structure, of each structure
+    structures : the class numbers that together are a structure, for each structure
 
     Returns
     -------
@@ -352,12 +362,12 @@ def histograms(p: np.ndarray, reference: np.ndarray, structures: Sequence[Sequen
 
 
 def counts(predictions: np.ndarray) -> np.ndarray:
-    """Return the pixels of COUNTS (n, structures, 3) from what is kept of images or patients (n, columns)."""
+    """Return the pixels tp, fp and fn (n, structures, 3) from the predictions of images or patients (n, columns)."""
     return predictions.reshape(len(predictions), -1, len(NUMBERS))[:, :, : len(COUNTS)]
 
 
 def dice(tp: np.ndarray, fp: np.ndarray, fn: np.ndarray) -> np.ndarray:
-    """Return 2 |A and B| / (|A| + |B|) from counts of pixels; NaN where both masks are empty."""
+    """Return the Dice score 2 |A and B| / (|A| + |B|) from counts of pixels; NaN where both masks are empty."""
     with np.errstate(invalid="ignore"):
         return np.asarray(2 * tp / (2 * tp + fp + fn))
 
@@ -385,16 +395,16 @@ def _pixelwise(logits: Tensor, y: Tensor, weights: Tensor | None = None) -> Tens
 
 
 def _over_known(y: Tensor) -> Tensor:
-    """Return the factor (batch,) from a mean over all pixels of an image to one over those that are not ignored."""
+    """Return factors (batch,) from means over all pixels of an image to means over pixels that are not ignored."""
     pixels = y[0].numel()
     return pixels / (y != IGNORED).flatten(1).sum(1).clamp(min=1)
 
 
 def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the soft Dice loss of each image (batch,): the mean over classes, the background among them.
+    """Return the soft Dice loss of each image (batch,): the mean over classes, the background included.
 
-    It is MONAI's `DiceLoss(softmax=True)`, which cannot be called: it compares the shapes of whole batches, and the
-    clients of a joint step may have batches of different sizes.
+    The formula is that of MONAI's `DiceLoss(softmax=True)`, which cannot be called: it compares the shapes of whole
+    batches, and the clients of a joint step may have batches of different sizes.
     """
     from torch.nn.functional import one_hot
 
@@ -409,5 +419,5 @@ def _soft_dice(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _right(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the share of the known pixels of each image whose most probable class is theirs (batch,)."""
+    """Return each image's share of pixels whose most probable class is right (batch,); ignored pixels do not count."""
     return (logits.argmax(1) == y).to(logits.dtype).flatten(1).mean(1) * _over_known(y)
