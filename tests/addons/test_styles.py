@@ -156,7 +156,7 @@ def test_places_are_where_maps_become_smaller() -> None:
     assert named(network()) == [("2", False, 4), ("5", False, 6)]
     assert named(network(), last=False) == [("2", False, 4)]
     for name in ("mixstyle", "fedfa"):
-        with pytest.raises(UserError, match="the network has no place between convolutions"):
+        with pytest.raises(UserError, match="the network has no pooling, stride or ReLU between convolutions"):
             Federation(nn.Linear(3, 2), {"a": (torch.zeros(4, 3), torch.zeros(4).long())}, addon=name)
 
 

@@ -55,7 +55,7 @@ class _Uneven(Algorithm):
 
 
 def test_offers_of_other_shapes_are_refused() -> None:
-    with pytest.raises(UserError, match=r"client 'b' and 'a' send tensors of other names or shapes"):
+    with pytest.raises(UserError, match=r"client 'b' and 'a' send tensors of different names or shapes"):
         federation(_Uneven())
 
 

@@ -442,7 +442,7 @@ def test_an_error_in_the_joint_step_leaves_no_trace(equal: bool) -> None:
     if not equal:
         line = str(caught.value)
         assert line.startswith(
-            "joint step: the network reads a size of its batch (13) in which the clients differ; give "
+            "joint step: the network reads the size of its batch (13), in which the clients differ; give "
         )
         assert "\n" not in line
     assert differing(trained.tensors(), before) == []

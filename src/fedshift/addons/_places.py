@@ -61,7 +61,9 @@ def places(model: nn.Module, most: int, *, last: bool = True) -> list[Place]:
             relus.append(Place(module, False, channels))
     found = [place for place in smaller or relus if last or not place.last][:most]
     if not found:
-        raise UserError("addon", "the network has no place between convolutions", "leave the add-on out")
+        raise UserError(
+            "addon", "the network has no pooling, stride or ReLU between convolutions", "leave the add-on out"
+        )
     return found
 
 

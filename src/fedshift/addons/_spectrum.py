@@ -44,6 +44,6 @@ def _low(x: Tensor, half_width: int) -> Tensor:
         )
     if 2 * half_width + 1 > min(x.size(-2), x.size(-1)):
         problem = f"frequencies up to {half_width} are more than images of {x.size(-2)} x {x.size(-1)} have"
-        raise UserError("addon", problem, "take fewer")
+        raise UserError("addon", problem, "choose a lower highest frequency, or larger images")
     rows, columns = (slice(x.size(d) // 2 - half_width, x.size(d) // 2 + half_width + 1) for d in (-2, -1))
     return fftshift(fft2(x), (-2, -1))[..., rows, columns]

@@ -46,7 +46,7 @@ class FedFA(Addon):
     weighs_classes = True
     later_fields = frozenset({"moments"})
     p: float = Field(0.5, ge=0, le=1, description="probability that a place draws styles in a step")
-    places: int = Field(5, ge=1, description="most places, counted from the input")
+    places: int = Field(5, ge=1, description="largest number of places, counted from the input")
     moments: Literal["always", "drawn"] = Field(
         "always", description="passes in which running moments move: all, or those in which the place draws styles"
     )

@@ -35,8 +35,10 @@ class MixStyle(Addon):
     paper = "Zhou et al. 2021"
     weighs_classes = True
     p: float = Field(0.5, ge=0, le=1, description="probability that a place mixes styles in a step")
-    alpha: float = Field(0.1, ge=0, description="both parameters of the Beta distribution of lam; 0 mixes nothing")
-    places: int = Field(3, ge=1, description="most places, counted from the input")
+    alpha: float = Field(
+        0.1, ge=0, description="both parameters of the Beta distribution of the mixing weight; 0 mixes nothing"
+    )
+    places: int = Field(3, ge=1, description="largest number of places, counted from the input")
 
     def extend(self, model: nn.Module) -> nn.Module:
         from ._places import places

@@ -27,7 +27,9 @@ class Mixup(Addon):
 
     paper = "Zhang et al. 2018"
     weighs_classes = True
-    alpha: float = Field(0.2, ge=0, description="both parameters of the Beta distribution of lam; 0 mixes nothing")
+    alpha: float = Field(
+        0.2, ge=0, description="both parameters of the Beta distribution of the mixing weight; 0 mixes nothing"
+    )
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         import torch

@@ -141,7 +141,7 @@ def put_together(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorith
     (one, first), *_ = offers.items()
     for name, offer in offers.items():
         if {k: v.shape for k, v in offer.items()} != {k: v.shape for k, v in first.items()}:
-            problem = f"client {name!r} and {one!r} send tensors of other names or shapes"
+            problem = f"client {name!r} and {one!r} send tensors of different names or shapes"
             raise UserError(f"{algorithm.name}.offer", problem, "return the same shapes for all images")
     server.offers = {k: torch.stack([offer[k] for offer in offers.values()]).to(server.shared.device) for k in first}
     return Traffic(up=sum(table.numel() for table in server.offers.values()))

@@ -356,13 +356,13 @@ class Coordinator(ServerSide):
         """Raise UserError if a site's answer does not fit the message `asked` in a round: round, tensors or numbers."""
         about = answer.about
         if about.get("round", asked.about.get("round")) != asked.about.get("round"):
-            raise UserError("answer", f"is for round {about['round']}")
+            raise UserError("answer", f"is for another round, {about['round']}")
         if self.forms:
             first = asked.kind == "train" and self.rounds.clients[position].first_round is None
             self.forms.require_answer(asked, answer, first=first)
         shared, own = self.server.shared, answer.tensors.get("shared", self.server.shared)
         if asked.kind == "train" and (own.shape, own.dtype) != (shared.shape, shared.dtype):
-            problem = f"has {tuple(own.shape)} {own.dtype} in place of {tuple(shared.shape)} {shared.dtype}"
+            problem = f"has shared {tuple(own.shape)} {own.dtype} in place of {tuple(shared.shape)} {shared.dtype}"
             raise UserError("answer", problem)
         counters = len(self.trainer.counters)
         if len(about.get("counters", range(counters))) != counters:
@@ -373,7 +373,9 @@ class Coordinator(ServerSide):
             scored = self.choice.criterion.metric is not None
             parts = {split: "score" in record for split, record in about.items()}
             if parts != {split: scored and split == "val" for split in asked.about["splits"]}:
-                raise UserError("answer", f"has values of {', '.join(parts) or 'nothing'}, or without the score")
+                raise UserError(
+                    "answer", f"has splits {', '.join(parts) or 'none'}: not those asked for, or without score"
+                )
 
     def _without_held(self, messages: Mapping[int, Message]) -> dict[int, Message]:
         """Return messages with the hashes of all tensors, but without tensors that their sites hold already."""
@@ -469,7 +471,7 @@ def _misfits(
             len(about.get("class_counts") or ()) > classes
             or sum(about.get("class_counts") or [about["n"]]) != about["n"]
         ):
-            errors.append(UserError(f"site {name!r}", "has numbers of images by class that do not fit its images"))
+            errors.append(UserError(f"site {name!r}", "has class counts that do not fit its images and classes"))
     return errors
 
 

@@ -354,7 +354,7 @@ class _NoSharedWrites(TorchFunctionMode):
         mixed = in_place and Lockstep in types and not isinstance(args[0], Lockstep)
         if mixed and _address(args[0]) not in self.memory:
             problem = f"{name} writes into a tensor that all clients would share"
-            raise UserError("joint step", problem, "write what is differentiated without changes in place")
+            raise UserError("joint step", problem, "write the network without changes in place")
         return func(*args, **kwargs or {})
 
 
@@ -396,7 +396,7 @@ def _together(results: list[Any]) -> Any:
     if any(other != first for other in results[1:]):
         raise UserError(
             "joint step",
-            f"the network reads a size of its batch ({first}) in which the clients differ",
-            "give clients equal batches, or write the network so that it does not read it",
+            f"the network reads the size of its batch ({first}), in which the clients differ",
+            "give clients equal batches, or change the network so that it does not read this size",
         )
     return first

@@ -107,11 +107,11 @@ def unpacked(content: bytes) -> Message | Fault:
         if "fault" in about:
             return fault(about["fault"])
         if len(about["about"]) > LARGEST:
-            return Fault(f"what came says more than {LARGEST:,} characters")
+            return Fault(f"the message has more than {LARGEST:,} characters of plain data")
         said = json.loads(about["about"])
-        return Message(about["kind"], said, values) if isinstance(said, dict) else Fault("what came says no mapping")
+        return Message(about["kind"], said, values) if isinstance(said, dict) else Fault("the plain data is no mapping")
     except Exception as error:  # bytes from outside may fail in any way: nested too deep, or larger than the memory
-        return fault(f"what came is not a message: {error or type(error).__name__}")
+        return fault(f"received bytes that are not a message: {error or type(error).__name__}")
 
 
 def fault(reason: str) -> Fault:
@@ -181,7 +181,7 @@ class Begin(OfRun):
     @model_validator(mode="after")
     def _offers_are_of_clients_that_are_heard(self) -> Begin:
         if {client for client, _ in self.offers} - {*self.clients_heard}:
-            raise ValueError("offers of a client that is not heard")
+            raise ValueError("offers names a client that is not in clients_heard")
         return self
 
 
@@ -338,7 +338,7 @@ def require_known(message: Message, models: dict[str, type[Closed]]) -> None:
         first, *rest = error.errors(include_input=False, include_url=False)
         place = ".".join(map(str, first["loc"]))[:100]
         more = f", and {len(rest)} more" if rest else ""
-        raise UserError(where, f"{place or 'the whole'}: {first['msg']}{more}") from None
+        raise UserError(where, f"{place or 'plain data'}: {first['msg']}{more}") from None
 
 
 def as_said(number: float) -> float | None:
@@ -431,7 +431,7 @@ class MessageForms:
         sent = self.answers["join", 0][0]
         for place, (_, key) in enumerate(message.about["offers"]):
             if key not in sent:
-                raise UserError("message begin", f"offers {key[:50]!r}, which no site sends")
+                raise UserError("message begin", f"passes on a tensor {key[:50]!r}, which no site sends")
             tensor = message.tensors.get(f"offer/{place}")
             forms[f"offer/{place}"] = self._of_images(
                 sent[key], len(tensor) if tensor is not None and tensor.dim() else 1
@@ -460,7 +460,7 @@ def _require(message: Message, known: Sequence[Forms]) -> None:
     if usual is None:
         expected = " or ".join(sorted({", ".join(sorted(k)) or "no tensor" for k in known})) or "no such message"
         names = ", ".join(sorted(forms))[:200] or "no tensor"
-        raise UserError(where, f"has {names}, expected {expected}", "install the same version on both sides")
+        raise UserError(where, f"has tensors {names}, expected {expected}", "install the same version on both sides")
     name = next(n for n in forms if forms[n] != usual[n])
     (shape, dtype), (wanted, kind) = forms[name], usual[name]
-    raise UserError(where, f"has {name} {shape} {dtype} in place of {wanted} {kind}")
+    raise UserError(where, f"has tensor {name} of {shape} {dtype} in place of {wanted} {kind}")

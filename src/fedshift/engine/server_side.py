@@ -283,7 +283,7 @@ def report_disproportion(weights: Sequence[float], own: Sequence[int], images: S
     if not np.allclose(weights, [n / sum(images) for n in own]):
         say(
             "joint step: the clients' weights are not in proportion to their batches. Its gradient is not that of "
-            "the union of batches; with equal batches, set weights: uniform"
+            "the union of batches; with equal batches, set training.weights: uniform"
         )
 
 

@@ -121,7 +121,7 @@ class Site:
             problem = f"the coordinator has another specification or code than site {self.client.name!r}"
             raise UserError("digest", problem, "give both the same study, and install the same version")
         if message.kind not in TASKS and message.kind != "rows":
-            raise UserError(f"message {message.kind}", "is none of a run")
+            raise UserError(f"message {message.kind}", "is no task of a run")
         if self.forms:
             self.forms.require_names(message)
         self.requests.admit(message)
@@ -203,12 +203,12 @@ class Site:
         }
         for key, value in own.items():
             if about[key] != value:
-                raise UserError("message begin", f"says {key} {about[key]}, and this site's study {value}")
+                raise UserError("message begin", f"says {key} {about[key]}, but this site's study says {value}")
 
     def _require_consent(self, plugin: str) -> None:
         if not self.sends_offers:
             problem = f"{plugin} sends what it derives from the images of site {self.client.name!r}"
-            raise UserError("consent", problem, "allow it at this site, or choose another method")
+            raise UserError("consent", problem, "start this site with --offers to allow it, or choose another method")
 
     # ---- rounds
 
@@ -378,4 +378,8 @@ TASKS: dict[str, Callable[[Site, Message], Message]] = {
 def require_separate(algorithm: Algorithm) -> None:
     """Raise UserError for an algorithm that needs the data of all sites in one place."""
     if algorithm.collaboration.count(2) != 2:
-        raise UserError("algorithm", f"{algorithm.name} needs the images of all sites in one place", "simulate it")
+        raise UserError(
+            "algorithm",
+            f"{algorithm.name} needs the images of all sites in one place",
+            "simulate this study in one place",
+        )

@@ -199,13 +199,13 @@ class Requests:
         number = self._number(message, record)
         where = f"message {kind}"
         if record.rows and kind not in ("rows", "join"):
-            raise UserError(where, "comes after the rows, which end the run at this site", _ANEW)
+            raise UserError(where, "comes after the rows of predictions, which end the run at this site", _ANEW)
         if number < record.round:
             problem = f"asks for round {number}, and this site is at round {record.round}"
             raise UserError(where, problem, _ANEW)
         asked = record.asked.get(kind, 0) + 1
         if asked > self.budgets.get(kind, 0):
-            problem = f"is beyond the {self.budgets.get(kind, 0):,} of this kind that the study needs"
+            problem = f"is beyond the {self.budgets.get(kind, 0):,} messages of this kind that the study needs"
             raise UserError(where, problem, _ANEW)
         change = {"round": number, "asked": record.asked | {kind: asked}}
         if kind in ("evaluate", "rows"):
@@ -213,7 +213,7 @@ class Requests:
             if "received" in message.tensors:
                 content = content_of(message.tensors["received"])
             if not content:
-                raise UserError(where, "has no network")
+                raise UserError(where, "names no network")
             if kind == "rows":
                 self._require_network(record, content, number)
                 change["rows"] = content
@@ -231,9 +231,9 @@ class Requests:
         number = int(about["round"]) - (kind == "finish")
         first = rounds if kind == "finish" or (kind == "rows" and not self.training.patience) else 1
         if not first <= number <= rounds:
-            raise UserError(f"message {kind}", f"is for round {about['round']}, and this study has {rounds}")
+            raise UserError(f"message {kind}", f"is for round {about['round']}, and the last of this study is {rounds}")
         if kind in ("train", "first_step", "finish") and about["since"] >= about["round"]:
-            raise UserError(f"message {kind}", f"starts round {about['round']} after round {about['since']}")
+            raise UserError(f"message {kind}", f"starts round {about['round']} with the state after {about['since']}")
         return number
 
     def _require_network(self, record: Record, content: str, number: int) -> None:
@@ -243,9 +243,9 @@ class Requests:
         and one that has missed a round, cannot know the selected network, and admits any.
         """
         if record.rows and content != record.rows:
-            raise UserError("message rows", "asks for another network: rows are given once", _ANEW)
+            raise UserError("message rows", "asks for a second network: rows of predictions are given once", _ANEW)
         if len(record.networks) >= number and content not in record.networks.values():
-            raise UserError("message rows", "asks for a network of no round of this site", _ANEW)
+            raise UserError("message rows", "asks for a network that this site has evaluated in no round", _ANEW)
 
     def _record(self) -> Record:
         if self._file.exists():

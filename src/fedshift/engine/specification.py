@@ -104,9 +104,9 @@ def _report_norms(model: nn.Module, algorithm: Algorithm, bn: str, norms: tuple[
     """Print which settings have no effect on this network, and how many tensors the BN policy keeps at the clients."""
     why = "" if batch_norms(model) else "the network has no batch-norm layer"
     if training.train == "head":
-        why = why or "batch norm rests with training.train: head"
+        why = why or "training.train: head does not train batch norm"
         if bn != "aggregated" and algorithm.collaboration.has_global_model:
-            say(f"bn: {bn!r} has no effect, since all norms rest with training.train: head")
+            say(f"bn: {bn!r} has no effect, since training.train: head trains no norm")
     elif algorithm.collaboration.has_global_model:
         for line in remarks(model, bn, norms):
             say(line)

@@ -121,9 +121,11 @@ def statistics_of(model: nn.Module, source: Literal["source", "batch"]) -> Itera
 def require_spread(alone: bool) -> None:
     """Raise UserError if `alone`: a layer has one value in each channel, and so no variance to normalise by."""
     if alone:
-        problem = "one image gives layers behind the last pooling one value each, which has no spread"
+        problem = "one image gives batch norm behind the last pooling one value in each channel, which has no spread"
         raise UserError(
-            "test-time statistics", problem, "give them more images, or a larger batch_size; or choose source"
+            "test-time statistics",
+            problem,
+            "give them more images, or a larger batch_size; or choose the inference source",
         )
 
 
@@ -150,7 +152,7 @@ def batch_norm_by(model: nn.Module, make: Callable[[_BatchNorm, int], Forward]) 
             raise UserError(f"layer {name}", problem, "split it into batch norm and a module for the rest")
     for name, other in model.named_modules():
         if isinstance(other, _InstanceNorm) and other.track_running_stats:
-            problem = "is instance norm with running statistics, which other statistics of batch norm would not mend"
+            problem = "is instance norm with running statistics, which other statistics of batch norm do not replace"
             raise UserError(f"layer {name}", problem, "build it with track_running_stats=False")
     layers = list(named.values())
     counted = [_Calls(make, layer) for layer in layers]

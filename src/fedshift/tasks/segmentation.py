@@ -128,23 +128,23 @@ class Segmentation(Task):
     )
     structures: dict[str, tuple[int, ...]] = Field(
         {},
-        description="what is scored: numbers of the classes that together are a structure, such as disc: [1, 2] and "
+        description="structures that are scored, each with the numbers of its classes, such as disc: [1, 2] and "
         "cup: [2]; default: each class but the background, 0",
     )
     tolerance: float = Field(
         2,
         ge=0,
-        description="distance up to which surfaces agree, for nsd, in the unit of tolerance_in",
+        description="distance up to which surfaces agree in the surface Dice (nsd), in the unit of tolerance_in",
     )
     tolerance_in: Literal["pixels", "mm"] = Field(
         "pixels",
-        description="unit of the tolerance: pixels of the prepared image, of whose sides the geometric mean counts "
-        "where they differ, or mm, which are pixels where the size of pixels is not known",
+        description="unit of the tolerance: pixels of the prepared image (where their sides differ, the geometric mean "
+        "counts), or mm, which are pixels where the size of pixels is not known",
     )
     keep: Literal["numbers", "masks"] = Field(
         "numbers",
-        description="what is kept of a prediction; with masks, predictions-*.parquet has each predicted mask as a PNG "
-        "file in the column mask; with numbers, it has those of the images with the lowest Dice at each site",
+        description="which predicted masks predictions-*.parquet stores, as PNG files in the column mask: with masks, "
+        "all; with numbers, those of the images with the lowest Dice at each site",
     )
 
     later_fields: ClassVar[frozenset[str]] = frozenset({"keep", "tolerance_in"})

@@ -203,7 +203,7 @@ def test_rows_of_a_network_that_no_round_has_had_stay_where_the_site_saw_all_rou
         about = asked.about | {"round": number, "since": number}
         assert isinstance(victim.ask(asked._replace(about=about, tensors={"received": victim.network})), Message)
     crafted = victim.rows._replace(tensors={"received": torch.zeros_like(victim.network)})
-    assert "of no round of this site" in str(victim.ask(crafted))
+    assert "has evaluated in no round" in str(victim.ask(crafted))
     assert isinstance(victim.ask(victim.rows), Message)
 
 
