@@ -36,7 +36,7 @@ def exchanged(x: Tensor, amplitude: Tensor, half_width: int) -> Tensor:
 def _low(x: Tensor, half_width: int) -> Tensor:
     """Return the Fourier coefficients of the low frequencies of images, laid out as in `amplitudes`.
 
-    Raises UserError for inputs that are not images, and for images with fewer frequencies.
+    Raises UserError for inputs that are not images, and for images that are too small to have these frequencies.
     """
     if x.dim() != 4:
         raise UserError(

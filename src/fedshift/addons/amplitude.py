@@ -70,7 +70,7 @@ class Amplitude(Addon):
         return loss + self.weight * class_loss(local, local.model(self._changed(local, x)), y), logits
 
     def _changed(self, local: Local, x: Tensor) -> Tensor:
-        """Return images (batch, channels, height, width) with amplitudes mixed with other clients' ones."""
+        """Mix the amplitudes of images (batch, channels, height, width) with those of other clients' images."""
         import torch
 
         from ..nn.device import to_device

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._places import Place
 
 MOMENTUM = 0.99
-"""Weight of the past in the running moments."""
+"""Weight of the old value in the running moments of styles."""
 STYLE = ("mean", "std")
 
 

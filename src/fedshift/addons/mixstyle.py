@@ -53,7 +53,7 @@ class MixStyle(Addon):
             return task_loss(local, x, y)
 
     def _mixed(self, _: int, x: Tensor) -> Tensor:
-        """Return features (batch, channels, height, width) with mixed styles, or unchanged, as drawn."""
+        """Mix the styles of features (batch, channels, height, width) with probability p, or return them unchanged."""
         import torch
         from torch.distributions import Beta
 

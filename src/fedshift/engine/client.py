@@ -110,7 +110,7 @@ def open_sites(
 def give_tensors(
     clients: Sequence[Client], network: FlatNetwork, algorithm: Algorithm, addon: Addon | None, server: Server
 ) -> None:
-    """Set the tensors from which clients start: those of the network that stay there, counters, and states of plug-ins.
+    """Set the clients' initial tensors: the network's tensors that stay at clients, BN's counters, states of plug-ins.
 
     Raises UserError if algorithm and add-on keep a tensor under the same name.
     """
@@ -157,7 +157,7 @@ def passing_on(offers: Mapping[str, Mapping[str, Tensor]], algorithm: Algorithm)
 
 
 def float_of(model: nn.Module) -> torch.dtype | None:
-    """Return the type of the floats of a network; None for a network without any."""
+    """Return the dtype of a network's float parameters, or None for a network without any."""
     return next((tensor.dtype for tensor in model.parameters() if tensor.is_floating_point()), None)
 
 
@@ -176,7 +176,7 @@ def samples_by_site(
 def _samples(where: str, task: Task, given: Any, dtype: torch.dtype | None) -> Samples:
     """Return the samples of a site, `given` as a pair (inputs, targets) or as `Samples`.
 
-    Raises UserError for others.
+    Raises UserError, at `where`, for anything else, and for inputs or targets that do not fit the task.
     """
     if isinstance(given, tuple | list) and len(given) == 2:
         try:
@@ -265,7 +265,10 @@ def _require_one(where: str, model: nn.Module, x: Tensor) -> None:
 
 
 def outputs(model: nn.Module, task: Task, x: Tensor) -> int:
-    """Return the number of classes of a network's logits for one input. Raises UserError for other outputs."""
+    """Return the number of classes of a network's logits for one input `x`.
+
+    Raises UserError for outputs that do not fit the task.
+    """
     with undisturbed(), torch.no_grad():
         logits = copy.deepcopy(model).to(x.device).eval()(x)
     return task.require_outputs(x, logits)

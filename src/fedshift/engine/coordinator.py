@@ -353,7 +353,10 @@ class Coordinator(ServerSide):
         return answers
 
     def _require_fit(self, position: int, asked: Message, answer: Message) -> None:
-        """Raise UserError if a site's answer does not fit the message `asked` in a round: round, tensors or numbers."""
+        """Raise UserError if the answer of the site at `position` does not fit the message `asked`.
+
+        It must be for the same round, with the expected tensors, counters, batch size and splits.
+        """
         about = answer.about
         if about.get("round", asked.about.get("round")) != asked.about.get("round"):
             raise UserError("answer", f"is for another round, {about['round']}")
@@ -458,8 +461,8 @@ def _misfits(
 ) -> list[UserError]:
     """Return an error for each site whose introduction in `joined` does not fit.
 
-    A site must have the `digest`, the `names` entry, classes and shape that are expected; without `forms` these last
-    two are those of the first site. Its class counts must add up to its number of images.
+    A site must have its name in `names`, the same `digest`, and the input shape and classes of `forms` or, without
+    these, of the first site. Its class counts must add up to its number of images.
     """
     errors = []
     classes, shape = (forms.classes, [*forms.shape]) if forms else (joined[0]["classes"], joined[0]["shape"])

@@ -1,4 +1,4 @@
-"""One network on one device, whose tensors are views of a single flat vector, and where its running variances lie."""
+"""One network on one device, whose tensors are views of a single flat vector, and averages of running variances."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class FlatNetwork:
     variances : the running variances among the tensors that travel
     task : what targets are, and how outputs become a loss
     channels_last : whether images and convolutions have the channels last in memory
-    answering : what `evaluate` asks for logits: the network, unless several networks were loaded to predict together
+    answering : the module from which `evaluate` gets logits: the network, unless several networks were loaded to
+        predict together
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class FlatNetwork:
         return arithmetic(self.device, self.training.precision, self.training.deterministic)
 
     def load(self, shared: Tensor, own: Tensor, counters: Tensor) -> None:
-        """Load the shared tensors and one client's own tensors."""
+        """Load the shared tensors, one client's own tensors, and its counters of batch norm."""
         self.settle()
         self.answering = self.model
         self.assemble(self.state_vector, shared, to_device(own, self.device))

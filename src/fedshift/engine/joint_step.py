@@ -31,9 +31,10 @@ from .ranks import ALONE, Ranks
 class Exchange:
     """Computes weighted means over clients during a joint step, and counts the floats and messages that this takes.
 
-    `weights` are those of the clients of this process, and `images` are the sizes of all clients' batches. `floats`
-    counts the floats of one client in each direction, which are equal, since every mean goes back to all. `messages`
-    counts the messages in one direction.
+    `weights` are those of the clients of this process, and `images` are the sizes of all clients' batches. `joint` has
+    the settings of the joint step, and `ranks` are the processes that share the clients. `floats` counts the floats of
+    one client in each direction, which are equal, since every mean goes back to all. `messages` counts the messages in
+    one direction.
     """
 
     weights: Sequence[float]
@@ -271,7 +272,7 @@ class _Coupling(Function):
 
     @staticmethod
     def forward(ctx: Any, exchange: Exchange, eps: float, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the mean and variance of all clients (each channels,), and the inputs unchanged."""
+        """Return mean and variance over all clients' inputs, (channels,) each, and the inputs unchanged."""
         dims = [0, *range(2, inputs[0].dim())]
         means, variances = zip(*map(moments, inputs), strict=True)
         mean = exchange.mean(means)
@@ -328,7 +329,7 @@ class Lockstep(Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a torch function for each client in turn, and return the results together."""
+        """Call a torch function for each client in turn, and return the clients' results as one (see `_together`)."""
         arguments = (args, kwargs or {})
         clients = len(_first(arguments).parts)
         results = [func(*a, **k) for a, k in (_of(arguments, i) for i in range(clients))]

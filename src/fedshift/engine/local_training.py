@@ -129,7 +129,10 @@ class LocalTrainer(FlatNetwork, Local):
     def batches(
         self, samples: Samples, number: int, client: str, purpose: str = "", endless: bool = False
     ) -> Iterator[Batch]:
-        """Return the batches of a client's round, on the device; draws depend on seed, round, client and `purpose`."""
+        """Return the batches of a client in round `number`, on the device: one for each local step, or `endless`.
+
+        Random draws depend on seed, round, client and `purpose`.
+        """
         key = self.seed, number, client
         order = torch_stream(*key, f"{purpose}batches")
         augmentation = stream(*key, f"{purpose}augmentation") if samples.random else None
@@ -218,9 +221,9 @@ class LocalTrainer(FlatNetwork, Local):
 
         Until then the gradient of the batch must be in `all_grad`, and its outputs in `logits`.
 
-        `first` is the first step if all clients took it together. This seeds torch's default generators: call it inside
-        `rng.undisturbed`. Raises UserError if a loss is not finite, and Interrupted if `should_stop` returns True
-        between batches; `tally` tells later of a weight that is not finite after the last step.
+        `first` is the first step if all clients took it together. The generator seeds torch's default generators: call
+        it inside `rng.undisturbed`. Raises UserError if a loss is not finite, and Interrupted if `should_stop` returns
+        True between batches; a weight that is not finite after the last step raises when `tally` is read.
         """
         algorithm = self.algorithm
         steps = self._planned_steps()
@@ -318,7 +321,7 @@ class LocalTrainer(FlatNetwork, Local):
     def _finite_tensors(self) -> list[Tensor]:
         """Return the tensors that must stay finite: all floats except buffers of modules other than batch norm.
 
-        Such a buffer may be a mask of -inf. Without one, all floats are one tensor.
+        A buffer of another module may be a mask of -inf. In a network without such buffers, this is the state vector.
         """
         statistics = {id(buffer) for layer in self.batch_norms for buffer in layer.buffers()}
         tracked = [view for _, _, view in self.buffers if id(view) in statistics and view.is_floating_point()]
@@ -488,7 +491,7 @@ class SGD:
         self.momentum: list[Tensor | None] = [None] * len(self.params)
 
     def step(self, grads: list[Tensor], lr: float) -> None:
-        """Take one step along the gradients, one for each parameter."""
+        """Take one step of learning rate `lr` along `grads`, one for each parameter."""
         decay = self.training.weight_decay
         momentum = self.training.momentum
         if len(self.params) > 1:
@@ -533,7 +536,7 @@ class Adam:
         self.steps = [torch.zeros(()) for _ in self.params]
 
     def step(self, grads: list[Tensor], lr: float) -> None:
-        """Take one step along the gradients, one for each parameter."""
+        """Take one step of learning rate `lr` along `grads`, one for each parameter."""
         adam(
             self.params,
             grads,

@@ -395,13 +395,13 @@ class MessageForms:
         return max((means for _, means in self.answers), default=0)
 
     def require_names(self, message: Message) -> None:
-        """Raise UserError for a message of the coordinator with names of tensors that its kind does not have."""
+        """Raise UserError if a question names tensors that its kind does not have. They need not be complete."""
         known = {name for forms in self._of_question(message) for name in forms}
         if odd := sorted({*message.tensors, *message.about.get("contents", {})} - known):
             raise UserError(f"message {message.kind}", f"has {len(odd):,} unknown tensors, such as {odd[0][:100]}")
 
     def require_question(self, message: Message) -> None:
-        """Raise UserError if a question, complete with its tensors, has other ones than recorded."""
+        """Raise UserError if the tensors of a complete question differ from those recorded."""
         _require(message, self._of_question(message))
 
     def _of_question(self, message: Message) -> list[Forms]:

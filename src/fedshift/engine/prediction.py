@@ -21,9 +21,12 @@ from ..nn.device import arithmetic, in_float64, read_ahead, to_device
 from ..tasks import CLASSIFICATION, Task
 
 FITTING = 2**23
-"""Pixels that an accelerator predicts at once: 64 channels of them, the widest layer of many networks, take 2 GiB."""
+"""Number of pixels that an accelerator predicts at once.
+
+64 channels of them, the widest layer of many networks, take 2 GiB.
+"""
 MOST = 4096
-"""Images that an accelerator predicts at once, however small they are."""
+"""Largest number of images that an accelerator predicts at once."""
 
 
 @contextmanager
@@ -101,7 +104,8 @@ def probabilities(
 
     By default that is class probabilities (n, classes, ...). Rows are in stored order, whatever the test order; without
     samples the shape is (0, 0). `site` tells the inference what else it may know, and holds afterwards what the
-    inference has counted. The model is left as it is. `deterministic` is that of `nn.device.arithmetic`.
+    inference has counted. `bar` shows the progress. The model is left as it is. `deterministic` is that of
+    `nn.device.arithmetic`.
     """
     order = inference.image_order(len(samples))
     size = inference.batch_size

@@ -43,7 +43,7 @@ class Ranks:
         return dict(tensors)
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor that all processes have over processes, in place, and return it."""
+        """Sum a tensor over all processes in place, and return it. Every process must have it."""
         return tensor
 
     def share_out(self, work: Sequence[float]) -> list[int]:

@@ -1,4 +1,4 @@
-"""State between two rounds, clients as the server knows them, and what a round assigns and measures, as plain data."""
+"""State of a federation between two rounds, inputs of local training, and measurements of a round, as plain data."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class SiteRecord(NamedTuple):
 
 
 COLUMNS = ("loss", "accuracy", "floats_down", "floats_up", "messages", "seconds")
-"""Columns of the history that every row has, beside round, site and split."""
+"""Columns that every row of the history has, beside round, site and split."""
 
 
 @dataclass
@@ -279,8 +279,8 @@ EVERY = 64
 class Tally:
     """Computes each client's training loss (cross-entropy) and accuracy in a round, as means over its local steps.
 
-    Each batch counts as measured before its step. Penalties and losses of add-ons are left out, so that algorithms can
-    be compared.
+    Each batch is measured with the weights before its step. Penalties and losses of add-ons are left out, so that
+    algorithms can be compared.
     """
 
     def __init__(self, number: int, task: Task = CLASSIFICATION) -> None:

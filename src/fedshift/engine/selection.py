@@ -1,4 +1,4 @@
-"""What is measured after a round, and the choice of the round to keep."""
+"""Evaluation of networks after each round, and model selection."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Choice:
 
 
 class Selection:
-    """Validation, tests for curves, and model selection after each round.
+    """Evaluates networks after each round: validation, tests for learning curves, and model selection.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a federation has at the server, whether its sites are in this process or elsewhere."""
+"""The server's side of a federation: rounds, drawn clients, weighted means, and traffic."""
 
 from __future__ import annotations
 
@@ -81,11 +81,13 @@ class ServerSide:
         after_round: Callable[[Self], None] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Self:
-        """Train until `rounds` (by default the training's) are done in all, or patience ends. Return this object.
+        """Train until `rounds` rounds (default.
+
+        `training.rounds`) are done in all, or patience ends. Return this object.
 
         `after_round` is called with it after each round. `should_stop` is called between batches; if it returns True,
-        Interrupted is raised. Raises UserError if a loss is not finite, and for rounds past the end of a schedule that
-        falls to zero.
+        Interrupted is raised. Raises UserError if a loss is not finite, and for rounds past the end of the cosine
+        schedule, which falls to zero.
         """
         if rounds is None:
             rounds = self.training.rounds
@@ -127,12 +129,12 @@ class ServerSide:
         return self.selected or self.rounds.snapshot([])
 
     def ledger(self) -> dict[str, int]:
-        """Return how many floats and messages have moved so far; see `totals`."""
+        """Return the numbers of floats and messages sent so far; see `totals`."""
         return totals(self.history, self.algorithm.has_downloads, self.beforehand)
 
 
 def totals(history: Iterable[Mapping[str, Any]], unicast: bool, beforehand: Traffic) -> dict[str, int]:
-    """Return the floats that moved before and in all rounds of a history, and the number of messages.
+    """Return the floats sent before the first round and in all rounds of a history, and the number of messages.
 
     `down` counts floats to every client separately (unicast), `down_broadcast` once a round for all clients together,
     and `up` from every client. With `unicast`, where clients receive different tensors, nothing can be broadcast, and

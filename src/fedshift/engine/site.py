@@ -321,7 +321,7 @@ class Site:
         return client_networks(self._opened_trainer(), self.client.name, received.to(self.device), kept)
 
     def _opened(self, message: Message) -> tuple[LocalTrainer, Client]:
-        """Return trainer and client, after the client has got its state after round `since` of the message."""
+        """Return trainer and client; the client has its state after round `since` of the message."""
         trainer = self._opened_trainer()
         self.client.keep(self.state.read(message.about["since"]))
         return trainer, self.client

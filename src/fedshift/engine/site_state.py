@@ -1,11 +1,11 @@
-"""The state of a site on its own disk: what it keeps after each round, what it was told, and what it has been asked.
+"""The state of a site on its own disk: its tensors after each round, the coordinator's facts, and counts of messages.
 
 The state after a round lies beside the one from which that round started. A task that comes twice, since its answer was
 lost or the coordinator began anew, starts from the same state again: no control variate is advanced twice.
 
-A site is its own authority. Its own study says how many rounds there are, and which kinds of messages each has.
-Rounds only go up. The last one may be asked again, since an answer may have been lost. Each kind of message has a
-budget for the whole run. The rows of single images are given once, for one network, and end the run at this site.
+A site is its own authority. Its own study says how many rounds there are, and which kinds of messages each has. Rounds
+only go up. The last one may be asked again, since an answer may have been lost. Each kind of message has a budget for
+the whole run. The rows of single images are given once, for one network, and end the run at this site.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Record(Frozen):
 
 @dataclass(frozen=True)
 class Requests:
-    """Limits what a site answers in one run: a number of messages of each kind, rounds that only go up, one prediction.
+    """Limits what a site answers in one run: numbers of messages, order of rounds, predictions of one network.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ class Requests:
         return number
 
     def _require_network(self, record: Record, content: str, number: int) -> None:
-        """Raise UserError if predictions are asked for of a second network, or of one that no round has evaluated here.
+        """Raise UserError for predictions of a second network, or of one that no round has evaluated here.
 
         `content` is the hash of the network, and `number` the round of the message. A site without validation images,
         and one that has missed a round, cannot know the selected network, and admits any.

@@ -31,7 +31,7 @@ FEWEST = 6
 SMALL = 150_000
 """Largest number of trained parameters with which `auto` lets clients train together (docs/benchmarks.md)."""
 MEMORY = 2**30
-"""Bytes that the rows may take together, with what a step keeps for its backward pass: the same on every machine."""
+"""Largest number of bytes of all rows, with what a step keeps for its backward pass: the same on every machine."""
 ALIGNED = 16
 """Rows begin at multiples of this number of floats (64 bytes), where a vector of its own would begin."""
 HOOKS = ("loss", "backward", "gradient", "phases", "joint")
@@ -184,7 +184,7 @@ def _shapes(batch: Batch | None) -> tuple[torch.Size, ...]:
 def stacked(trainer: LocalTrainer, clients: Sequence[Client]) -> Stack | str:
     """Return a `Stack` for clients that train as `trainer` does, or a clause that says why they cannot train together.
 
-    `training.stacked` is "auto" or True. Whether the network can is tried: two rows take one pass.
+    `training.stacked` is "auto" or True. One pass of two rows tries whether the network can be stacked.
     """
     if reason := _reason(trainer, len(clients)):
         return reason
@@ -223,7 +223,7 @@ def _reason(trainer: LocalTrainer, clients: int) -> str:
 
 
 def _kept(trainer: LocalTrainer, batch: Batch) -> int:
-    """Return the bytes that a forward pass of a batch keeps for the backward pass, beside the network itself."""
+    """Return the bytes that a forward pass of a batch keeps for the backward pass, without the network's own."""
     own = trainer.state_vector.untyped_storage().data_ptr()
     sizes = dict[int, int]()
 

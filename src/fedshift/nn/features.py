@@ -1,4 +1,4 @@
-"""The end of networks: classifier and features, dense outputs pixel by pixel, and outputs of several networks."""
+"""Last layers and outputs of networks: classifier, features, pixels of dense outputs, several networks together."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Task(Plugin):
 
     kind: ClassVar[str] = "task"
     has_masks: ClassVar[bool] = False
-    """True if targets are masks, which are prepared beside images and move with them."""
+    """True if targets are masks, which are prepared and transformed together with their images."""
     has_probabilities: ClassVar[bool] = True
     """True if predictions are class probabilities of images, as thresholds, calibration and mistakes need."""
     metrics: ClassVar[tuple[str, ...]] = (
@@ -92,7 +92,7 @@ class Task(Plugin):
     target: ClassVar[str] = ""
     """The word for a target of one image in messages, such as label."""
     remedy: ClassVar[str] = ""
-    """What messages say about the targets to give."""
+    """The remedy in messages about wrong targets: which ones to give."""
 
     @property
     def loss_in_words(self) -> str:
@@ -133,7 +133,7 @@ class Task(Plugin):
         return images
 
     def sums(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums over the images of a batch of cross-entropy and of accuracy, two scalars."""
+        """Return the sums of cross-entropy and of accuracy over the images of a batch, two scalars."""
         raise NotImplementedError
 
     def kept(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -102,5 +102,5 @@ class Classification(Task):
         return (Answer(row, {}) for row in numbers)
 
     def sort(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the predicted class of each image."""
+        """Return the predicted class of each image as its group."""
         return numbers[:, 0].astype(int)

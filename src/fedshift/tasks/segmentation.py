@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 COUNTS = ("tp", "fp", "fn")
-"""Pixels of a structure that are predicted and there, predicted and not there, and there and not predicted."""
+"""True positive, false positive and false negative pixels of a structure."""
 DISTANCES = ("hd95", "assd", "nsd")
 NUMBERS = (*COUNTS, *DISTANCES)
 """Numbers that are kept as predictions of each image and structure, in this order."""
 AREAS: Mapping[str, Column] = {"pixels": "Int64", "share": "float64"}
 """Numbers that are written for each structure of a new image, with their pandas types."""
 SMOOTH = 1e-5
-"""Pixels that are added to both sides of the soft Dice, as MONAI does: a class that is nowhere has no loss."""
+"""Pixels that are added to both sides of the soft Dice, as MONAI does: a class without any pixel has no loss."""
 PIXELS = 2**20
-"""Pixels that are predicted at once where batches have no effect: 32 channels of them take 128 MiB."""
+"""Number of pixels that are predicted at once where batches have no effect: 32 channels of them take 128 MiB."""
 FEW_PIXELS = 3
 """Largest tolerance, in pixels, without a warning.
 
