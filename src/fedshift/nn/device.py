@@ -46,7 +46,8 @@ def arithmetic(device: torch.device | str, precision: str = "float32", determini
 
     Raises
     ------
-    UserError For a precision that the device does not have, and where an operation inside has no deterministic kernel.
+    UserError
+        For a precision that the device does not have, and where an operation inside has no deterministic kernel.
     """
     device = torch.device(device)
     require_precision(device, precision)

@@ -58,7 +58,7 @@ def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
     | head (linear probe) | trained | frozen | frozen: batch norm is in evaluation mode in training, too | frozen |
     | norm, head (norm tuning) | trained | trained | move | frozen |
 
-    `train` is `all`, `head`, or the parts `norm` and `head`. Norms are found by type; without them, batch norm is
+    `train` is `all`, `head` (the last layer), or the parts `norm` and `head`. Norms are found by type; without them, batch norm is
     frozen with its running statistics and counters, and the caller keeps it in evaluation mode. Dropout goes on in any
     case, as part of the training of the head.
     """
@@ -220,12 +220,12 @@ LEAST_NORM = 1e-3
 class StandardisedConv2d(nn.Conv2d):
     """A convolution whose weights have mean 0 and a fixed variance in each filter, times a learnt gain (FedWon).
 
-    With w the N weights of a filter, the convolution is by
+    With w the N weights of a filter, the layer convolves with
 
         gain * 1.712859 * (w - mean(w)) / sqrt(N var(w) + 1e-4),
 
     var biased. The constant is sqrt(2 / (1 - 1/pi)), which gives ReLU's outputs variance 1; `gain` (filters,) starts at
-    1. All of it travels, and no policy of norms is about it: there are no statistics.
+    1. All of it travels, and no BN policy governs it, since it has no statistics.
 
     Our decisions, where the authors' text differs or does not say: the last convolution of a network without linear
     layers, transposed convolutions and linear layers are as they were; biases stay; 1e-4 is added, where NFNets take
