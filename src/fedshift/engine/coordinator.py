@@ -235,6 +235,7 @@ class Coordinator(ServerSide):
             if not parts:
                 return means, images
             mean: Tensor | None = None
+            # The operations of Exchange.mean, in the same order, so that a simulation has the same bits.
             for k, part in parts.items():
                 weight = server_round.weights[k]
                 mean = part * weight if mean is None else mean.add_(part, alpha=weight)

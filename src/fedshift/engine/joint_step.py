@@ -48,6 +48,7 @@ class Exchange:
         """Return the weighted mean over all clients. `parts` has the tensor of each client of this process."""
         self.floats += parts[0].numel()
         self.messages += 1
+        # One client after another, in order: sums of floats depend on it, and sites must get the same bits.
         out = parts[0] * self.weights[0]
         for part, weight in zip(parts[1:], self.weights[1:], strict=True):
             out.add_(part, alpha=weight)

@@ -308,7 +308,7 @@ class LocalTrainer(FlatNetwork, Local):
         self.steps += 1
 
     def _clip(self, params: Tensor) -> None:
-        """Shorten the gradient of flat parameters in place as the settings of training say.
+        """Shorten the gradient of flat parameters in place, by `clip_norm` or `clip_adaptive` of the settings.
 
         Adaptive clipping needs the rows of weights, which are known for the whole network alone. It leaves any other
         parameters, which are those of a last layer (FedRoD's personal head), as they are.

@@ -91,7 +91,7 @@ class Transport(Protocol):
 
 
 def packed(message: Message | Fault) -> bytes:
-    """Serialise a message or a fault, as safetensors with a checksum."""
+    """Return the bytes of a message or a fault: safetensors with a checksum, to be read by `unpacked`."""
     if isinstance(message, Fault):
         return arrays.packed({}, {"fault": message.reason})
     return arrays.packed(message.tensors, {"kind": message.kind, "about": json.dumps(message.about)})

@@ -320,6 +320,7 @@ class Tally:
         measured = self.task.measured((torch.cat(outputs), torch.cat(labels))).cpu().numpy()
         sizes = [len(y) for y in labels]
         starts = list(itertools.accumulate(sizes[:-1], initial=0))
+        # Many steps are read from the device at once, and summed apart: `starts` is where each step's images begin.
         sums_by_step = np.add.reduceat(measured, starts, axis=1).tolist()
         for client, loss, right, seen in zip(clients, *sums_by_step, sizes, strict=True):
             if not math.isfinite(loss):

@@ -179,6 +179,7 @@ def drawn(algorithm: Algorithm, server: Server, training: Training, seed: int, n
     Raises UserError if the algorithm names another number of clients than `participation` asks for, or one twice.
     """
     count = training.clients_in_round(server.clients)
+    # Sorted, since sums over clients run in this order, and sums of floats depend on it.
     chosen = sorted(algorithm.sample(server, count, stream(seed, number, "participants")))
     if len(set(chosen)) != count or not set(chosen) <= set(range(server.clients)):
         problem = f"names the clients {chosen} in round {number}"

@@ -31,7 +31,7 @@ FEWEST = 6
 SMALL = 150_000
 """Largest number of trained parameters with which `auto` lets clients train together (docs/benchmarks.md)."""
 MEMORY = 2**30
-"""Largest number of bytes of all rows, with what a step keeps for its backward pass: the same on every machine."""
+"""Largest number of bytes of all rows with their activations. It is fixed, so that every machine stacks alike."""
 ALIGNED = 16
 """Rows begin at multiples of this number of floats (64 bytes), where a vector of its own would begin."""
 HOOKS = ("loss", "backward", "gradient", "phases", "joint")

@@ -136,7 +136,7 @@ class Layout:
             owner._buffers[leaf] = counter
 
     def buffers(self, model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
-        """Return the buffers of an attached model: the owning module, the name in it, and the attached view."""
+        """Return the buffers of an attached model: the owning module, the name in it, and its view of the vector."""
         names = [*self.names(self.statistics), *self.counters]
         return [(owner, leaf, owner.get_buffer(leaf)) for owner, leaf in (_owner(model, name) for name in names)]
 
@@ -148,9 +148,12 @@ class Layout:
         return flat
 
     def unpack(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return contiguous copies on the CPU of the tensors in `flat`, under their first names."""
+        """Return contiguous copies on the CPU of the tensors in `flat`, by name.
+
+        A tensor with two names has the first.
+        """
         return {k: place.view(flat).detach().cpu().contiguous().clone() for k, place in self.places.items()}
 
     def names(self, span: slice) -> list[str]:
-        """Return the names of the tensors that are in `span`."""
+        """Return the names of the tensors that lie in a slice of the flat vector."""
         return [k for k, p in self.places.items() if span.start <= p.span.start and p.span.stop <= span.stop]

@@ -58,9 +58,9 @@ def rest(model: nn.Module, train: str | Collection[str]) -> set[str]:
     | head (linear probe) | trained | frozen | frozen: batch norm is in evaluation mode in training, too | frozen |
     | norm, head (norm tuning) | trained | trained | move | frozen |
 
-    `train` is `all`, `head` (the last layer), or the parts `norm` and `head`. Norms are found by type; without them, batch norm is
-    frozen with its running statistics and counters, and the caller keeps it in evaluation mode. Dropout goes on in any
-    case, as part of the training of the head.
+    `train` is `all`, `head` (the last layer), or the parts `norm` and `head`. Norms are found by type. With `head`
+    alone, batch norm is frozen with its running statistics and counters, and the caller keeps it in evaluation mode.
+    Dropout goes on in any case, as part of the training of the head.
     """
     if train == "all":
         return set()

@@ -37,7 +37,7 @@ BATCH = ("batch",)
 
 
 def norm_types(norms: str | Iterable[str], where: str = "norms") -> tuple[str, ...]:
-    """Return the types of normalisation layers that `norms` names, sorted and without repetitions.
+    """Return the types of normalisation layers that `norms` names, in the order of `NORMS` and without repetitions.
 
     `norms` is `all`, one type, or a list of types. Raises UserError, at the place `where`, for an unknown type and for
     an empty list.
