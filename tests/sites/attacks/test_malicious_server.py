@@ -193,7 +193,7 @@ def test_rows_are_given_once_for_one_network_and_end_the_run(victim: Victim) -> 
 def test_rows_are_of_the_last_round(number: int, victim: Victim) -> None:
     assert isinstance(victim.train(1), Message)
     asked = victim.rows._replace(about=victim.rows.about | {"round": number})
-    assert "this study has 3" in str(victim.ask(asked))
+    assert "the last of this study is 3" in str(victim.ask(asked))
 
 
 def test_rows_of_a_network_that_no_round_has_had_stay_where_the_site_saw_all_rounds(victim: Victim) -> None:
