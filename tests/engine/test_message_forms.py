@@ -81,5 +81,5 @@ def test_the_forms_of_scaffold_are_its_network_and_its_control_variate() -> None
     form = tuple(shared.shape), shared.dtype
     assert asked.keys() == {"received", "broadcast/c"}
     assert asked["received"] == answered["shared"] == form
-    with pytest.raises(UserError, match="has d, shared, expected c, shared"):
+    with pytest.raises(UserError, match="has tensors d, shared, expected c, shared"):
         forms.require_answer(Message("train", {}, {}), Message("train", {}, {"shared": shared, "d": shared}))

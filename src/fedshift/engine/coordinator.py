@@ -360,7 +360,7 @@ class Coordinator(ServerSide):
         """
         about = answer.about
         if about.get("round", asked.about.get("round")) != asked.about.get("round"):
-            raise UserError("answer", f"is for another round, {about['round']}")
+            raise UserError("answer", f"is not for this round, but for round {about['round']}")
         if self.forms:
             first = asked.kind == "train" and self.rounds.clients[position].first_round is None
             self.forms.require_answer(asked, answer, first=first)
