@@ -116,7 +116,10 @@ def _gamma(module: Any, name: str) -> Tensor:
 
 
 def _move(module: Any, name: str, value: Tensor) -> None:
-    """Move a place's running moment towards a batch's values (batch, channels, 1, 1), and store its square."""
+    """Move a place's running moment towards a batch's values (batch, channels, 1, 1), and store its square.
+
+    `name` says which moment of a style, mean or std.
+    """
     # Through .data: the moments share a vector with running statistics, which a backward pass still needs.
     moment = getattr(module, f"fedfa_{name}").data
     moment.lerp_(value.mean((0, 2, 3)).to(moment.dtype), 1 - MOMENTUM)

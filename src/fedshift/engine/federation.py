@@ -153,7 +153,10 @@ class LocalRound:
             yield from ((seconds, *cost) for cost in costs)
 
     def _add(self, position: int, assigned: Assignment, report: Mapping[str, Tensor]) -> tuple[int, int, int]:
-        """Add a client's report to the server's mean, and return floats down, floats up, and messages."""
+        """Add a client's report to the server's mean, and return floats down, floats up, and messages of its round.
+
+        `position` is the client's place among all, and `assigned` the inputs of its local training.
+        """
         self.server_round.add(position, report)
         return cost(assigned, report, self.floats, self.messages)
 

@@ -247,9 +247,10 @@ class ServerRound:
         return self.rounds.assignment(position, self.broadcast)
 
     def add(self, position: int, report: Mapping[str, Tensor]) -> None:
-        """Add one client's report to the weighted mean. Call this in the order of clients: sums of floats depend on it.
+        """Add one client's report, tensors by name, to the weighted mean of the round.
 
-        The tensors may change afterwards: they are not kept.
+        Call this in the order of clients, since sums of floats depend on it. The tensors may change afterwards: they
+        are not kept.
         """
         mean, weight = self.mean, self.weights[position]
         for key, value in report.items():

@@ -118,8 +118,8 @@ def channels_last(wanted: bool | None, model: nn.Module, shape: tuple[int, ...],
     """Return whether a network stores images and weights of convolutions with the channels last in memory.
 
     `wanted` decides if it is not None. Otherwise the network must convolve images of `shape` (channels, height, width),
-    and compute in this format; the device must be a CPU, where it was measured to be faster, or a GPU of CUDA, where it
-    was not.
+    and compute in this format, and the device must be a CPU, where the format was measured to be faster, or a CUDA GPU,
+    where this was not shown.
     """
     if wanted is not None:
         return wanted

@@ -122,7 +122,10 @@ class Layout:
         return slice(start, stop)
 
     def attach(self, model: nn.Module, flat: Tensor, grad: Tensor, counters: Tensor) -> None:
-        """Make the model's floats views of `flat`, their gradients of `grad`, and BN's counters of `counters`."""
+        """Make the model's float tensors views of `flat`, and their gradients views of `grad`.
+
+        BN's counters become the elements of `counters`.
+        """
         for name, place in self.places.items():
             owner, leaf = _owner(model, name)
             if leaf in owner._parameters:
