@@ -1,4 +1,4 @@
-"""Arrays in files: .npy that grows row by row and goes on after a kill, and tensors as safetensors with a checksum."""
+"""Arrays in files: .npy files that grow block by block and continue after a kill, and tensors as safetensors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 class GrowingArray:
-    """An array of known shape to which blocks of rows are appended; `rows` counts those that are written.
+    """A .npy file of known final `shape` to which blocks of rows are appended; `rows` counts the rows written so far.
 
-    Rows that an earlier process wrote are kept if it had the same `identity`. A row counts once it has reached the
-    disk. These are plain writes, not a memory map: of 12 GB of images no page stays in memory.
+    `identity` is a text that stands for the content, such as a digest of its sources. If an earlier process gave the
+    same `identity` and was killed, its rows are kept; else the file begins anew. A row counts once it has reached the
+    disk. Rows are plain writes, not a memory map: of 12 GB of images no page stays in memory.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype, identity: str) -> None:
@@ -54,7 +55,7 @@ class GrowingArray:
         return 0
 
     def append(self, block: np.ndarray) -> None:
-        """Write rows after the last one, and wait until they are on the disk."""
+        """Write the rows of `block` (number, ...) after the last row, and wait until they are on the disk."""
         with disk_errors(self.path):
             self._file.seek(self.start + self.rows * self.row)
             self._file.write(block.tobytes())
@@ -64,14 +65,14 @@ class GrowingArray:
             write_json(self.state, {"identity": self.identity, "rows": self.rows})
 
     def written(self) -> Iterator[np.ndarray]:
-        """Yield each row so far, as it was appended, one row in memory at a time."""
+        """Yield each row that is already on the disk, in order, with one row in memory at a time."""
         with disk_errors(self.path):
             self._file.seek(self.start)
             for _ in range(self.rows):
                 yield np.frombuffer(self._file.read(self.row), self.dtype).reshape(self.shape)
 
     def close(self) -> None:
-        """Close the file. The rows so far stay, to be continued later."""
+        """Close the file. Its rows stay on the disk, so that a later process can continue after them."""
         self._file.close()
 
     def move(self, target: Path) -> None:
@@ -84,7 +85,11 @@ class GrowingArray:
 
 
 def map_array(path: Path, remedy: str = "") -> np.ndarray:
-    """Return a .npy file, memory-mapped. Raises UserError for other files, and for Python objects, never loaded."""
+    """Return the array in a .npy file, memory-mapped for reading.
+
+    Raises UserError, with `remedy` as its advice, for any other file, and for an array of Python objects: to load it
+    would run code.
+    """
     with readable(path, "array", remedy):
         # without allow_pickle it refuses Python objects, which would run code
         array: np.ndarray = np.load(path, mmap_mode="r")
@@ -94,19 +99,22 @@ def map_array(path: Path, remedy: str = "") -> np.ndarray:
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors as safetensors with a checksum. Equal tensors and metadata give equal bytes."""
+    """Write tensors by name, and text metadata, as a safetensors file with a checksum.
+
+    Equal input gives equal bytes.
+    """
     with atomic(path) as temporary, temporary.open("wb") as file:
         for part in _parts(tensors, metadata):
             file.write(part)
 
 
 def packed(tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> bytes:
-    """Return the bytes of the file that `write_tensors` writes."""
+    """Return the bytes of the safetensors file that `write_tensors` writes for the same tensors and metadata."""
     return b"".join(_parts(tensors, metadata))
 
 
 def _parts(tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> tuple[bytes, memoryview]:
-    """Return header and data of safetensors with a checksum."""
+    """Return the header and the data of a safetensors file; the metadata in its header include a checksum of both."""
     import torch
     from safetensors.torch import save
 
@@ -130,10 +138,10 @@ def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
 
 
 def unpacked(content: bytes, where: object) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return the tensors (on the CPU) and the metadata of what `packed` returned.
+    """Return the tensors, on the CPU, and the metadata from the bytes that `packed` returned.
 
-    Raises UserError, which names `where` the bytes come from, if they are damaged; and other errors if they are not
-    safetensors.
+    Raises UserError, which names `where` the bytes come from, if they are damaged or have no checksum, and an error of
+    the library if they are not safetensors.
     """
     from safetensors.torch import load
 

@@ -1,11 +1,10 @@
-"""Checksums of files: recorded beside each result, and remembered of a user's own files.
+"""SHA-256 checksums of files: recorded beside each result, and cached for a user's own images.
 
-Beside each result lies a hidden file that says which bytes it had when it was written.
-
-The first line of `.NAME.sha256` is that of the program `sha256sum`, which can check it too. A remark below holds the
-size, the times and the inode that the file had when it was last read whole. No program can write into a file, or put
-another one in its place, without a change of these: a large file is read whole only where they changed. A disk that
-loses bits by itself changes none of them; `damage` with `whole` reads every byte.
+Beside each result lies a hidden file, `.NAME.sha256`, with the checksum that the result had when it was written. Its
+first line is that of the program `sha256sum`, which can check it too. A remark below holds the size, the times and the
+inode that the file had when it was last read whole. No program can write into a file, or put another one in its place,
+without a change of one of these: a large file is read whole only where they changed. A disk that loses bits by itself
+changes none of them; `damage` with `whole` reads every byte.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from .paths import checksum
 from .text import irregular, write_text
 
 LARGE = 1 << 24
-"""Bytes from which a file is not read whole if its size, times and inode are those of its last check."""
+"""Size in bytes from which a file is not read again if its size, times and inode are those of its last check."""
 MISSING = "is missing"
-"""Fault of a file that is not there."""
+"""What `damage` returns for a file that does not exist."""
 _RECORD = re.compile(r"([0-9a-f]{64})  ([^\n]+)\n(?:# (\d+ \d+ \d+ \d+)\n)?")
 
 
 def record(*files: Path) -> None:
-    """Record the checksums of files that were just written."""
+    """Write the checksum of each file, which was just written, into the hidden file beside it."""
     for file in files:
         # before the file is read, so that a later change of it cannot go unseen
         before = _stamp(file)
@@ -43,7 +42,7 @@ def record(*files: Path) -> None:
 
 
 def copy_record(file: Path, copy: Path) -> None:
-    """Record for a copy of a file what is recorded for the file, without reading either. Raises UserError for none."""
+    """Record the checksum of `file` for its `copy` too, without reading either. Raises UserError if `file` has none."""
     _write(copy, _read(file)[0], "")
 
 
@@ -58,9 +57,10 @@ def checksum_of(file: Path) -> str:
 
 
 def damage(file: Path, whole: bool = False) -> str:
-    """Return how a file differs from what was recorded when it was written: a few words, or "" where it does not.
+    """Return what is wrong with a file, in a few words: missing, empty or with another checksum than recorded; or "".
 
-    A file without a record is taken as it is: an earlier version wrote it. With `whole`, large files are read too.
+    A file without a recorded checksum counts as sound, since an earlier version wrote it. A large file with the size,
+    times and inode of its last check is read only with `whole`.
     """
     if not file.is_file():
         return irregular(file) or MISSING
@@ -86,9 +86,10 @@ def damage(file: Path, whole: bool = False) -> str:
 
 
 def require(files: Iterable[Path], call: Callable[[], str] = lambda: "the same call of Snakemake with") -> None:
-    """Raise UserErrors for files that are there and are not as recorded; each names the `call` that makes it again.
+    """Raise UserErrors if an existing file is not as its recorded checksum says.
 
-    Files that are absent are left to their reader, which knows what that means.
+    `call` returns the Snakemake command that makes the file again when `--forcerun FILE` is added; errors name it.
+    Files that do not exist pass: the code that reads them knows what that means.
     """
     damages = {file: damage(file) for file in files if file.exists()}
     faults = [UserError(file, problem, remedy([file], call())) for file, problem in damages.items() if problem]
@@ -96,13 +97,13 @@ def require(files: Iterable[Path], call: Callable[[], str] = lambda: "the same c
 
 
 def remedy(files: Iterable[Path], call: str) -> str:
-    """Return the words that tell how to make files again by a call of Snakemake, which is forced if any are named."""
+    """Return the advice to make `files` again with the Snakemake command `call`; with `--forcerun` if any are given."""
     names = [quote(str(file)) for file in files]
     return f"make it again: {' '.join([call, '--forcerun', *names] if names else [call])}"
 
 
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-"""The SHA-256 of no bytes."""
+"""The SHA-256 checksum of an empty file."""
 
 
 def _write(file: Path, sha256: str, when_read: str) -> None:
@@ -110,7 +111,10 @@ def _write(file: Path, sha256: str, when_read: str) -> None:
 
 
 def _read(file: Path) -> tuple[str, str]:
-    """Return the recorded checksum of a file, and its stamp. Raises UserError where there is none."""
+    """Return a file's recorded checksum, and its size, times and inode at the last check ("" if there was none).
+
+    Raises UserError if no checksum was recorded, or the record cannot be read.
+    """
     place = checksum(file)
     try:
         found = _RECORD.fullmatch(place.read_text(encoding="utf-8"))
@@ -127,11 +131,11 @@ def _stamp(file: Path) -> str:
 
 
 THREADS = 8
-"""Number of files that are read at the same time."""
+"""Number of files that `contents` reads at the same time."""
 MANY = 1 << 30
-"""Bytes to read from which a line says why this call takes longer than the next one."""
+"""Bytes to read from which `contents` prints why this call takes longer than the next one."""
 SETTLED = 2_000_000_000
-"""Nanoseconds since its last change after which a file is remembered.
+"""Nanoseconds that must have passed since the last change of a file before its digest is cached.
 
 A file system counts time in steps: a file that changes twice within one step has equal times before and after.
 """
@@ -140,9 +144,9 @@ A file system counts time in steps: a file that changes twice within one step ha
 def contents(files: Mapping[str, Path], memory: Path | None = None) -> dict[str, str]:
     """Return the SHA-256 digest of each file by its name; files that do not exist are left out.
 
-    `memory` is a file that keeps the digests for the next call, with size, times and inode of each file. A digest is
-    taken from there only if all four are the same: a program can set the modification time of a file that it has
-    changed, but not the time of the change of its entry. A memory that is lost or cannot be read costs time alone.
+    `memory` is a cache file, which keeps the digests for the next call, with size, times and inode of each file. A
+    digest is taken from it only if all four are unchanged: a program can set the modification time of a file that it
+    wrote, but not the time at which its entry on the disk changed. A lost or damaged cache only costs time.
     """
     stamps = {name: stamp(file) for name, file in files.items() if file.is_file()}
     before = _remembered(memory)
@@ -168,18 +172,18 @@ def contents(files: Mapping[str, Path], memory: Path | None = None) -> dict[str,
 
 
 def remembered(memory: Path) -> dict[str, str]:
-    """Return the digests in a memory by the names of the files, whether or not they still hold."""
+    """Return the digests in a cache file of `contents` by the names of the files, whether or not they still hold."""
     return {name: sha256 for name, (_, sha256) in _remembered(memory).items()}
 
 
 def stamp(file: Path) -> list[int]:
-    """Return size, times of modification and of change (ns), and inode: any change of a file changes one of them."""
+    """Return a file's size, times of modification and change (ns), and inode: any change of it changes one of them."""
     about: os.stat_result = file.stat()
     return [about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino]
 
 
 def _remembered(memory: Path | None) -> dict[str, Any]:
-    """Return the entries of a memory, by name; an empty mapping without a memory, and for one that is damaged."""
+    """Return the entries of a cache file, {name: [stamp, digest]}; {} without a cache file, and for a damaged one."""
     try:
         if not memory:
             return {}

@@ -1,7 +1,7 @@
-"""DICOM files: which pixels are read from them, and which elements of their headers.
+"""DICOM files: their frames as arrays, their segmentations, and a few elements of their headers.
 
-Only the elements in PIXELS are read for an image, and those in PERSON, SERIES, DEVICE and CODES for a table. No message
-repeats the text of an element, or words of a library that could hold one.
+Only the elements in PIXELS are read for an image, and those in PERSON, SERIES, DEVICE and CODES for a table of scans.
+No error message repeats the text of an element, or words of a library that could hold it: it may name a patient.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ PIXELS = (
     *("PixelAspectRatio", "NominalScannedPixelSpacing", "PixelPaddingValue", "PixelPaddingRangeLimit"),
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence", *PALETTE, *SEGMENTED),
 )
-"""Elements of a header that say how its pixels are shown."""
+"""Elements of a header that say how its pixels are shown: sizes, scale of values, display window, palettes."""
 DATA = ("PlanarConfiguration", "PixelData", "FloatPixelData", "DoubleFloatPixelData")
-"""Elements that are read with the pixels."""
+"""Elements with the pixel values and their layout, which are read only when a frame is decoded."""
 PERSON = ("PatientID", "StudyInstanceUID", "AccessionNumber")
-"""Elements from which a table takes pseudonyms and labels; they are never written."""
+"""Elements from which a table of scans takes pseudonyms and labels; their own text is never written."""
 DEVICE = {"manufacturer": "Manufacturer", "model": "ManufacturerModelName", "protocol": "ProtocolName"}
-"""Columns of a table, and the elements that they hold."""
+"""Columns of a table of scans, by name, and the elements whose text they hold."""
 CODES = {"modality": "Modality", "image_type": "ImageType"}
-"""Columns of a table, and the elements whose codes they hold. Text that is no code stays out of a table."""
+"""Columns of a table of scans, by name, and the elements whose codes they hold. Text that is no code is left out."""
 SERIES = "SeriesInstanceUID"
-"""The element from which a table takes the pseudonym of a series; it is never written."""
+"""The element of which a table of scans holds a pseudonym in the column series; its own text is never written."""
 VOI = "FrameVOILUTSequence"
-"""The functional group with the window of a frame."""
+"""The functional group that holds the display window of a frame (VOI stands for values of interest)."""
 CODEC = re.compile(r"\b(pylibjpeg(?:-\w+)?|pyjpegls)\b")
-"""Packages, among those that pydicom names, which pip installs on every system."""
+"""Pattern of those decoder packages, in the messages of pydicom, that pip can install on every system."""
 
 
 class DicomFile(Scan):
-    """A DICOM file whose header is read."""
+    """An open DICOM image file. Only its header has been read; a frame is decoded when it is asked for."""
 
     kind = "DICOM"
 
@@ -67,7 +67,7 @@ class DicomFile(Scan):
             self.colours = int(header.SamplesPerPixel) > 1 or header.PhotometricInterpretation == "PALETTE COLOR"
         syntax = header.file_meta.get("TransferSyntaxUID")
         self.syntax: UID | None = syntax if syntax in AllTransferSyntaxes else None
-        """The transfer syntax, if it is one of the standard."""
+        """The transfer syntax (how pixels are encoded) if the DICOM standard defines it, else None."""
         super().__init__(path, frames, size, remedy)
         self.burnt_in = str(header.get("BurnedInAnnotation")) == "YES"
         self.windowed = self.colours or self.window(1) is not None or self._curve(1) is not None
@@ -81,7 +81,10 @@ class DicomFile(Scan):
         return cls(path, read_header(path, PIXELS, remedy), remedy)
 
     def frame(self, number: int) -> Frame:
-        """Return a frame: grey values after slope and intercept, or colours. Raises UserError as the base class."""
+        """Return frame `number`, from 1: grey values after slope and intercept, or RGB colours as uint8.
+
+        Raises UserError for pixels that are damaged or cannot be decompressed.
+        """
         from pydicom.pixels import apply_color_lut, apply_modality_lut
 
         values = self._decoded(number)
@@ -105,16 +108,20 @@ class DicomFile(Scan):
         return Frame(values, self.window(number), inverted, self._curve(number))
 
     def require(self, named: int | None, reading: Reading) -> None:
-        """Raise UserError as the base class, and where no installed package decompresses the file."""
+        """Raise UserError if the header shows that a frame cannot be shown, or if no installed package decodes it.
+
+        `named` is the number of the frame that a row of a table names, from 1; None if it names none.
+        """
         if self.syntax is not None and self.syntax.is_compressed and not _decoded_here(self.syntax):
             raise self._undecoded()
         super().require(named, reading)
 
     def window(self, number: int) -> Window | None:
-        """Return the display window of frame `number`, from 0, as its lowest and highest stored value.
+        """Return the display window of frame `number`, from 1: the values that become black and white.
 
-        It is the first window of the file, from its centre and width as in DICOM PS3.3, C.11.2.1.2. Without one it is
-        the full range of an image of up to 8 bits, and None for deeper ones.
+        It is the first window of the file, from its centre and width as in DICOM PS3.3, C.11.2.1.2, in values after
+        slope and intercept. Without one it is the full range of an image of up to 8 bits. Return None for deeper
+        images, and for a window whose function is not linear.
         """
         centre, width = (self._number(number, VOI, key) for key in ("WindowCenter", "WindowWidth"))
         function = self._element(number, VOI, "VOILUTFunction") or "LINEAR"
@@ -130,9 +137,10 @@ class DicomFile(Scan):
         return least, least + 2**self.bits - 1
 
     def _curve(self, number: int) -> Curve | None:
-        """Return how the file makes shades of its values where it has no straight window: by a table, or a sigmoid.
+        """Return the function from values to shades that a file states in place of a linear window, or else None.
 
-        A table comes before a window, as in most viewers (PS3.3, C.11.2).
+        The function is a table, or a sigmoid. A table comes before a window, as in most viewers (PS3.3, C.11.2).
+        `number` is that of the frame, from 1.
         """
         from pydicom.pixels import apply_voi
 
@@ -156,7 +164,10 @@ class DicomFile(Scan):
         return lambda values: 1 / (1 + np.exp(np.clip(-4 * (values - centre) / width, -50, 50)))
 
     def _padding(self, stored: np.ndarray) -> np.ndarray:
-        """Return which stored values (height, width) stand for no measurement (PS3.3, C.7.5.1.1.2): they are black."""
+        """Return a mask (height, width), bool, of stored values that the header marks as padding, not a measurement.
+
+        Such pixels are shown black (PS3.3, C.7.5.1.1.2).
+        """
         value, limit = (self.header.get(key) for key in ("PixelPaddingValue", "PixelPaddingRangeLimit"))
         if not isinstance(value, int):
             return stored != stored
@@ -164,29 +175,30 @@ class DicomFile(Scan):
         return (stored >= low) & (stored <= high)
 
     def _rescale(self, number: int) -> tuple[float, float]:
-        """Return slope and intercept, from stored values to those of the file's units."""
+        """Return slope and intercept that turn stored values of a frame into the file's units; by default 1 and 0."""
         group = "PixelValueTransformationSequence"
         slope, intercept = (self._number(number, group, key) for key in ("RescaleSlope", "RescaleIntercept"))
         return 1 if slope is None else slope, 0 if intercept is None else intercept
 
     def _spacing(self, number: int) -> Spacing | None:
-        """Return the spacing of a frame; that at the detector where the one in the patient is unknown."""
+        """Return the pixel spacing of a frame in the patient or, failing that, at the detector; None without both."""
         with sound(self.path, "has a damaged header: its PixelSpacing is not two numbers", self.remedy):
             in_patient = self._element(number, "PixelMeasuresSequence", "PixelSpacing")
             spacing = in_patient or self.header.get("ImagerPixelSpacing")
             return (float(spacing[0]), float(spacing[1])) if spacing else None
 
     def _aspect(self, number: int) -> Spacing | None:
-        """Return the ratio that a file without a spacing states: its pixels are so high and wide, in no unit.
+        """Return the height and width of a pixel, in no unit, for a file that states only their ratio; or else None.
 
-        The spacing on a film that was scanned is not that in the patient (PS3.3, C.7.6.3.1.7 and C.8.6.2).
+        The spacing on a film that was scanned counts as such a ratio, since it is not the spacing in the patient
+        (PS3.3, C.7.6.3.1.7 and C.8.6.2).
         """
         with sound(self.path, "has a damaged header: its PixelAspectRatio is not two numbers", self.remedy):
             ratio = self.header.get("NominalScannedPixelSpacing") or self.header.get("PixelAspectRatio")
             return (float(ratio[0]), float(ratio[1])) if ratio else None
 
     def _number(self, number: int, group: str, key: str) -> float | None:
-        """Return the number that an element holds, or the first of them; None if there is none."""
+        """Return the first number in the element `key` for a frame (see `_element`); None if the header has none."""
         value = self._element(number, group, key)
         if value is None:
             return None
@@ -194,9 +206,10 @@ class DicomFile(Scan):
             return float(value[0] if isinstance(value, Sequence) and not isinstance(value, str) else value)
 
     def _element(self, number: int, group: str, key: str) -> Any:
-        """Return an element of a frame, of all frames, or of the file, in this order; None if there is none.
+        """Return the value of the element `key` for frame `number`, from 1; None if the header has none.
 
-        Files with several frames may have it in a functional group of a frame or of all frames (PS3.3, C.7.6.16).
+        Files with several frames may state it in the functional group `group`, for each frame or for all (PS3.3,
+        C.7.6.16). The value for the frame comes first, then the value for all frames, then the value for the file.
         """
         places = [self.header]
         with sound(self.path, f"has a damaged header: its {key} cannot be read", self.remedy):
@@ -208,7 +221,10 @@ class DicomFile(Scan):
             return next((value for value in found if value not in (None, "")), None)
 
     def _decoded(self, number: int) -> np.ndarray:
-        """Return the stored values of a frame, and colours as RGB."""
+        """Return the stored values of frame `number`, from 1: (height, width), or RGB colours (height, width, 3).
+
+        Raises UserError for pixels that are missing, cannot be decoded, or have another size than the header says.
+        """
         from pydicom import dcmread
         from pydicom.pixels import pixel_array
 
@@ -232,7 +248,7 @@ class DicomFile(Scan):
         return values
 
     def _require_length(self, length: int) -> None:
-        """Raise UserError for uncompressed pixels that are a frame longer than the header says, or more."""
+        """Raise UserError if uncompressed pixels of `length` bytes hold a frame more than the header says, or more."""
         samples = int(self.header.SamplesPerPixel) * self.size[0] * self.size[1]
         frame = samples * int(self.header.get("BitsAllocated", 8)) // 8
         if length >= (self.frames + 1) * frame > 0:
@@ -240,7 +256,7 @@ class DicomFile(Scan):
             raise UserError(self.path, problem, self.remedy)
 
     def _undecoded(self) -> UserError:
-        """Return why pixels are not decoded, and which package would decode them."""
+        """Return the error for pixels that cannot be decoded; its advice names the missing package, if there is one."""
         syntax = self.syntax
         if syntax is None:
             problem = "does not say how its pixels are stored (no known transfer syntax)"
@@ -259,7 +275,7 @@ class DicomFile(Scan):
 
 
 def _decoded_here(syntax: UID) -> bool:
-    """Return whether a decoder for a transfer syntax is installed."""
+    """Return whether an installed package decodes a transfer syntax (how pixels are encoded)."""
     from pydicom.pixels import get_decoder
 
     try:
@@ -269,7 +285,7 @@ def _decoded_here(syntax: UID) -> bool:
 
 
 def codecs(syntax: UID) -> str:
-    """Return the packages that would decode a transfer syntax beside those that are installed, as pip takes them."""
+    """Return the names of the packages that pip must install to decode a transfer syntax; "" if it knows none."""
     from pydicom.pixels import get_decoder
 
     try:
@@ -280,12 +296,12 @@ def codecs(syntax: UID) -> str:
 
 
 def upper_bits(colours: np.ndarray, bits: int) -> np.ndarray:
-    """Return colours of `bits` bits as uint8; above 8 bits, the upper 8."""
+    """Return colours, unsigned whole numbers of `bits` bits, as uint8; above 8 bits, the upper 8."""
     return (colours >> max(bits - 8, 0)).astype(np.uint8)
 
 
 def _require_inflated(path: Path, remedy: str) -> None:
-    """Raise UserError for a deflated file that unpacks to more than MOST_BYTES, which pydicom would hold in memory."""
+    """Raise UserError if a deflated file unpacks to more than MOST_BYTES, since pydicom would hold all in memory."""
     from pydicom.filereader import read_file_meta_info
     from pydicom.uid import DeflatedExplicitVRLittleEndian
 
@@ -302,7 +318,10 @@ def _require_inflated(path: Path, remedy: str) -> None:
 
 
 def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
-    """Return some elements of a header, by their keywords. Raises UserError for a file that is not sound DICOM."""
+    """Return the header of a DICOM file with only the `elements`, given by keywords such as PatientID.
+
+    Raises UserError, with `remedy` as its advice, for a file that is not sound DICOM.
+    """
     import pydicom
     from pydicom.errors import InvalidDicomError
 
@@ -323,13 +342,16 @@ def read_header(path: Path, elements: Sequence[str], remedy: str) -> Dataset:
 
 
 CLASSES = ("1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7")
-"""The classes of files with segmentations, and with those of label maps (PS3.4, B.5)."""
+"""SOP classes of files with segmentations: Segmentation Storage, and Label Map Segmentation Storage (PS3.4, B.5)."""
 LABELS = "LABELMAP"
-"""The type of segmentation whose pixels are numbers of segments; those of BINARY ones are 0 and 1."""
+"""The type of segmentation whose pixels are numbers of segments; pixels of BINARY ones are 0 and 1."""
 
 
 class _Source(NamedTuple):
-    """An image that a frame lies on, and the segment that it holds: its frames, from 1, or all of them if empty."""
+    """An image that a frame of a segmentation lies on, by its SOPInstanceUID, and the number of the frame's `segment`.
+
+    `frames` are the numbers of the image's frames, from 1; empty for all of them.
+    """
 
     uid: str
     frames: tuple[int, ...]
@@ -337,7 +359,7 @@ class _Source(NamedTuple):
 
 
 class DicomSegments(DicomFile):
-    """A DICOM SEG file whose header is read."""
+    """An open DICOM segmentation (SEG) file. Only its header has been read; a frame is decoded when it is asked for."""
 
     def __init__(self, path: Path, header: Dataset, remedy: str) -> None:
         super().__init__(path, header, remedy)
@@ -347,9 +369,10 @@ class DicomSegments(DicomFile):
 
     @classmethod
     def opened(cls, path: Path, remedy: str = "export it again") -> DicomSegments:
-        """Return a file whose header is read.
+        """Open the DICOM segmentation at `path` and read its header.
 
-        Raises UserError for a file that is damaged, is no segmentation, or holds shares of pixels in place of segments.
+        Raises UserError for a file that is damaged (with `remedy` as its advice), is no segmentation, or holds
+        fractions of pixels in place of segments.
         """
         header = read_header(path, (*PIXELS, "SOPClassUID", "SegmentationType"), remedy)
         if header.get("SOPClassUID") not in CLASSES:
@@ -359,10 +382,10 @@ class DicomSegments(DicomFile):
         return cls(path, header, remedy)
 
     def on(self, image: Path, frame: int) -> np.ndarray:
-        """Return the number of the segment of each pixel of an image (height, width), int64; 0 where none is.
+        """Return the number of the segment at each pixel of the file `image`, (height, width), int64; 0 where none is.
 
-        `frame` is the frame of the image, from 1. Raises UserError where the file does not name the image at all, and
-        where two segments lie on one pixel.
+        `frame` is the frame of the image, from 1. Raises UserError if no frame of the segmentation lies on the image,
+        and if two segments lie on one pixel.
         """
         found = np.zeros(self.size, dtype=np.int64)
         uid = self.uid_of(image)
@@ -380,9 +403,10 @@ class DicomSegments(DicomFile):
         return found
 
     def uid_of(self, image: Path, named: int | None = None) -> str:
-        """Return the UID of an image. Raises UserError unless a frame of the segmentation lies on it.
+        """Return the SOPInstanceUID of the file `image`.
 
-        `named` is the number of a frame of the segmentation that a cell names, which is refused.
+        Raises UserError unless a frame of the segmentation lies on it. `named` is the frame number in a cell such as
+        `seg.dcm#2`. Any number is refused: the segmentation chooses its frames itself.
         """
         if named is not None:
             raise UserError(f"{self.path}#{named}", "names a frame of a segmentation", "name the file alone")
@@ -393,7 +417,10 @@ class DicomSegments(DicomFile):
         return uid
 
     def _decoded(self, number: int) -> np.ndarray:
-        """Return the values of a frame (height, width): single bits may begin within a byte, where pydicom fails."""
+        """Return the values of frame `number`, from 1, (height, width).
+
+        Frames of single bits are unpacked here, since one may begin within a byte, where pydicom fails.
+        """
         from pydicom import dcmread
 
         if self.header.BitsAllocated != 1 or self.syntax is None or self.syntax.is_compressed:
@@ -406,7 +433,7 @@ class DicomSegments(DicomFile):
             return bits[first % 8 :][:size].reshape(self.size)
 
     def _sources(self, number: int) -> Iterator[_Source]:
-        """Yield the images that a frame lies on (PS3.3, C.7.6.16.2.6), with the segment that it holds."""
+        """Yield the images that frame `number` lies on, each with the frame's segment (PS3.3, C.7.6.16.2.6)."""
         segment = 0
         if not self.labels:
             segment = int(self._element(number, "SegmentIdentificationSequence", "ReferencedSegmentNumber"))

@@ -17,14 +17,18 @@ from typing import IO, Any
 from ..core.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a disk, or a quota, that is full."""
+"""Error numbers of the operating system for a full disk and for a full quota."""
 PROBES = 10
-"""Number of tries to take a lock, 0.1 s apart: a process that only checks whether it is held holds it for a moment."""
+"""Number of tries to take a lock, 0.1 s apart: a process that only checks whether a lock is held takes it for a
+moment."""
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise UserError about `path`, or its temporary file, and no other, where the disk is full or does not take it."""
+    """Turn an error of writing the file `path` inside the block, such as of a full disk, into UserError.
+
+    An error about another file than `path` and its temporary file passes unchanged, unless the disk is full.
+    """
     try:
         yield
     except OSError as error:
@@ -40,7 +44,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UserError where no file can be written into a folder: the folder, or the nearest one above that exists."""
+    """Raise UserError unless files can be written into `folder` or, if it is missing, the nearest folder above it."""
     folder = existing(folder)
     if not folder.is_dir():
         remedy = "move the file away, or choose another folder"
@@ -59,7 +63,10 @@ def require_writable(folder: Path) -> None:
 
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
-    """Return whether the lock of an open file could be taken; closing frees it. Raises OSError without locks."""
+    """Try to lock an open file without waiting, and return whether that worked. Closing the file frees the lock.
+
+    Several processes can hold a `shared` lock. Raises OSError if the file system has no locks.
+    """
     import fcntl
 
     try:
@@ -100,8 +107,8 @@ def _no_locks(path: Path, error: OSError) -> UserError:
 def in_turn(path: Path, wait: Callable[[], object]) -> Iterator[None]:
     """Hold the lock file `path` inside the block, and remove it afterwards.
 
-    Where another process or thread holds it, `wait` is called once, and the block begins when that has ended. Raises
-    UserError where the file system has no locks.
+    If another process or thread holds it, call `wait` once, such as to print a line, and then wait for the lock. Raises
+    UserError if the file system has no locks.
     """
     import fcntl
 
@@ -158,21 +165,21 @@ def _sync(path: Path) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Move a finished file into place, and wait until that is on the disk."""
+    """Rename the finished file `temporary` to `path`, and wait until both its content and its name are on the disk."""
     _sync(temporary)
     temporary.replace(path)
     _sync(path.parent)
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only this user can read. Raises FileExistsError where there is one."""
+    """Write a new file that only this user can read. Raises FileExistsError if `path` exists."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(content)
 
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`. It replaces `path` if the block succeeds, and is removed if not."""
+    """Yield a temporary path to write to. The file replaces `path` if the block succeeds, and is removed if not."""
     path = Path(path)
     temporary = _temporary(path)
     with disk_errors(path):
@@ -186,7 +193,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Give an empty folder beside `path`. It replaces `path` if the block succeeds, and is removed if not."""
+    """Yield an empty folder to fill. It replaces the folder `path` if the block succeeds, and is removed if not."""
     path = Path(path)
     new = _temporary(path)
     old = _temporary(path)
@@ -218,7 +225,10 @@ def _remove(path: Path) -> None:
 
 
 def sweep(folder: Path, name: str = "*") -> None:
-    """Remove the temporary files that killed processes of this host left in `folder`, for all targets or for `name`."""
+    """Remove the temporary files in `folder` that killed processes of this host left.
+
+    `name` is a pattern of the names of the files that they would have become; by default all.
+    """
     mark = _mark()
     for entry in list(folder.glob(f".{name}{glob.escape(mark)}*")):
         pid = entry.name.rpartition(mark)[2].partition("-")[0]

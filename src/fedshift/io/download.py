@@ -1,6 +1,6 @@
 """Files from a mirror directory or the network: resumable, verified, and unpacked without trust.
 
-Of an archive nothing is written outside of its folder, no link and no device, and all or nothing.
+To unpack an archive writes nothing outside of its folder, no links and no devices, and either all of it or nothing.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ BACKOFF = 0.5  # seconds before the second try; doubles with each further one
 TIMEOUT = (15, 60)  # seconds to connect, and between bytes
 CHUNK = 1 << 20
 PROGRESS = 1 << 20
-"""Number of new bytes after which the tries are counted from the start again."""
+"""Bytes that a broken-off try must have added for the count of tries to begin anew."""
 LONGEST_WAIT = 120.0
-"""Most seconds that a server's `Retry-After` is waited for, before each try."""
+"""Most seconds to wait before each try where a busy server asks for a wait (`Retry-After`)."""
 UNTOLD = 4 << 30
-"""Most bytes that are taken of a file whose size neither the server nor the dataset tells."""
+"""Most bytes that are downloaded of a file whose size neither the server nor the dataset states."""
 CONTACT = "FEDSHIFT_CONTACT"
-"""Variable of the environment with an address that servers are told, for example mailto:me@example.org."""
+"""Environment variable with a contact address that is sent to servers, such as mailto:me@example.org."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MARKER = ".source.json"
 USE_MIRROR = "put the file in a mirror directory and pass --config mirror=DIR"
@@ -65,26 +65,29 @@ PAGE = re.compile(rb"\s*(<!doctype\s+html|<html|<head)", re.IGNORECASE)
 
 
 BOMB = 1.2
-"""An archive may grow to this many times its announced size."""
+"""An archive may unpack to this many times its announced size before it is refused."""
 DO_NOT_USE = "nothing was unpacked, do not use this archive"
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error, IndexError, OverflowError)
 BAD_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
-"""Error numbers that names of members cause. All others, such as a full disk, are not the archive's fault."""
+"""Error numbers that names inside an archive cause. All others, such as a full disk, are not the archive's fault."""
 
 Member = tuple[str, bool, int, Callable[[Path], Any]]
-"""Name, whether it is a plain file or a folder, size in bytes, and the function that writes it into a folder."""
+"""A member of an archive: its name, whether it is a plain file or a folder, its size in bytes, and the function that
+writes it into a folder."""
 
 
 class SourceError(UserError):
-    """An address that does not give its file, or not the right one; another address may."""
+    """A download that failed or gave a wrong file; another address may give the right one."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A file that can be downloaded from `url`, and what is known about its content.
 
-    Where no address is permanent, `url` is None: the file is looked for in the mirror alone, and `page` tells people
-    where it comes from. `size` and `unpacked_size` are in bytes.
+    Where no address lasts, `url` is None: the file is looked for in the mirror directory alone, and `page` tells people
+    where it comes from. `filename` is its name on the disk. `sha256` and `md5` are hex digits; `size` and
+    `unpacked_size` are in bytes; `unpack` says that it is an archive to be unpacked. Raises UserError for an address
+    that is not http or https, and for a name with a folder in it.
     """
 
     url: str | None
@@ -110,13 +113,13 @@ class Source:
 
 
 def fetch(source: Source, folder: Path, mirror: Path | None, *, retries: int = 5, copy: bool = True) -> Path:
-    """Get a file, verify it, and return its path in `folder`; for an archive, that of the folder with its content.
+    """Get a file, verify it, and return its path in `folder`; for an archive, the path of its unpacked folder.
 
-    A file that is already there is verified and used. Else it is taken from `mirror`, and last from the network. A
-    downloaded archive is removed once it is unpacked; one in the mirror stays. A file of the mirror is copied, and
-    without `copy` its path there is returned. Of several calls for one file at once, one gets it and the others wait.
-    Raises SourceError where the network does not give the file, and UserError for a file that is a web page in the
-    place of data, or whose size or checksum is wrong.
+    A file that is already in `folder` is verified and used. Else it is taken from the directory `mirror`, and last from
+    the network, with up to `retries` further tries. A downloaded archive is removed once it is unpacked; one in the
+    mirror stays. A file of the mirror is copied; without `copy`, its path in the mirror is returned. If several
+    processes want one file, one gets it and the others wait. Raises SourceError if the network does not give the file,
+    and UserError for a web page in the place of data, and for a wrong size or checksum.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / source.filename
@@ -162,7 +165,11 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int, cop
 
 
 def _verify(path: Path, source: Source, remedy: str) -> None:
-    """Raise UserError for a file that is a web page, has another size or checksum, or without these looks otherwise."""
+    """Raise UserError if a file is a web page, or has another size or checksum than `source` states.
+
+    If `source` states no checksum, also for an empty file, and for one that does not begin as its name's ending
+    demands.
+    """
     with path.open("rb") as file:
         start = file.read(512)
     suffix = Path(source.filename).suffix.lower()
@@ -186,7 +193,7 @@ def _verify(path: Path, source: Source, remedy: str) -> None:
 
 
 class _BrokenOffError(Exception):
-    """The connection ended before the file did."""
+    """A connection that ended before the whole file had arrived. The next try continues the file."""
 
 
 def _download(source: Source, url: str, target: Path, retries: int) -> None:
@@ -229,7 +236,11 @@ def _size(path: Path) -> int:
 
 
 def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -> None:
-    """Append the missing bytes to `part`. `state` records which version of the remote file it belongs to."""
+    """Append the missing bytes of the file at `url` to the partial file `part`.
+
+    `state` is the JSON file that records which version of the remote file `part` belongs to. Raises _BrokenOffError if
+    bytes are still missing, and SourceError if the file cannot be the right one.
+    """
     have, version, total = _resumable(url, part, state)
     if have and have == total:
         return
@@ -259,9 +270,9 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
 
 
 def _told_size(source: Source, url: str, response: requests.Response) -> int | None:
-    """Return the size of the whole file in bytes, as the server tells it, or else the dataset; None if neither does.
+    """Return the size of the whole file in bytes from the response or, failing that, from the dataset; None if unknown.
 
-    Raises SourceError where the end of the file could not be told from a connection that breaks off.
+    Raises SourceError if nothing would tell a complete file from a connection that broke off.
     """
     told = response.headers.get("Content-Length", "").strip()
     if told and not (told.isascii() and told.isdecimal()):
@@ -276,7 +287,7 @@ def _told_size(source: Source, url: str, response: requests.Response) -> int | N
 
 
 def _append(response: requests.Response, part: Path, progress: Progress, most: int) -> bool:
-    """Append what a server sends, at most `most` bytes, and return whether it sends no more than that."""
+    """Append the body of a response to `part`, at most `most` bytes. Return False if the server sends more."""
     import urllib3
 
     with disk.disk_errors(part), part.open("ab") as file, progress as bar:
@@ -293,7 +304,7 @@ def _append(response: requests.Response, part: Path, progress: Progress, most: i
 
 
 def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
-    """Return how many bytes are there to continue from, and the version and total size of their file."""
+    """Return the bytes of the partial file, and the version and total size of the remote file; or 0, "" and None."""
     with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
         facts = text.read_json(state)
         version, total = facts["version"], facts["total"]
@@ -303,25 +314,25 @@ def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]
 
 
 def _reason(error: Exception) -> str:
-    """Return why a request failed, without the address and the classes that `requests` and urllib3 wrap around it."""
+    """Return the message of a failed request without the address and class names that libraries put around it."""
     inner = getattr((*error.args, None)[0], "reason", None)
     return re.sub(r"^\w+\(host=[^)]*\): ", "", str(inner or error)) or type(error).__name__
 
 
 def _linked_sha256(response: requests.Response) -> str | None:
-    """Return the SHA-256 that a server of the Hugging Face Hub tells of a large file, before it leads to its store."""
+    """Return the SHA-256 that the Hugging Face Hub states of a large file, before it redirects; None without one."""
     tags = [answer.headers.get("X-Linked-ETag", "").strip('"') for answer in (*response.history, response)]
     return next((tag for tag in tags if SHA256.fullmatch(tag)), None)
 
 
 def _version(response: requests.Response) -> str | None:
-    """Return a version that the header If-Range accepts: a strong ETag, or a date."""
+    """Return a remote file's version for the header If-Range: its strong ETag, or else its date; None without both."""
     etag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if etag.startswith("W/") else etag
 
 
 def _fits(response: requests.Response, have: int, version: str, total: int | None) -> bool:
-    """Return whether an answer continues where the part ends, in the same version of the file."""
+    """Return whether a response continues a partial file of `have` bytes, with the same version and total size."""
     place = response.headers.get("Content-Range", "")
     here = place.startswith(f"bytes {have}-") and place.endswith(f"/{total}")
     return response.status_code == 206 and here and _version(response) in (None, version)
@@ -329,7 +340,11 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 
 @contextlib.contextmanager
 def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
-    """Give the server's answer: 200, 206 (the rest) or 416 (no such rest). Raises SourceError for all others."""
+    """Yield the response to a request for a file from byte `have` on, with status 200, 206 or 416.
+
+    Status 200 brings the whole file, 206 the missing part, and 416 says that no part is missing. `version` is that of
+    the partial file, and `name` the file's name in messages. Raises SourceError for any other status.
+    """
     import requests
     import urllib3
 
@@ -355,7 +370,10 @@ def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator
 
 
 def _retry(name: str, retries: int) -> urllib3.Retry:
-    """Return how a busy server is asked again: after the time that it asks for, up to LONGEST_WAIT, else doubling."""
+    """Return urllib3's rule for asking a busy server again: after the time that it states, or growing pauses.
+
+    A stated time is cut at LONGEST_WAIT seconds; pauses begin at BACKOFF and double.
+    """
     import urllib3
 
     class Patient(urllib3.Retry):
@@ -374,7 +392,7 @@ def _retry(name: str, retries: int) -> urllib3.Retry:
 
 
 def unpack(archive: Path, folder: Path, unpacked_size: int | None) -> None:
-    """Unpack a tar (of any compression) or zip archive into `folder`. Where this raises, the caller must discard that.
+    """Unpack a tar (of any compression) or zip archive into `folder`. If this raises, the caller must discard `folder`.
 
     Raises UserError for members that would be written elsewhere, for links, devices and sparse files, and for an
     archive that is damaged, or that grows far beyond `unpacked_size` bytes.
@@ -437,7 +455,7 @@ def _zip(file: IO[bytes]) -> Iterator[Member]:
 
 @contextlib.contextmanager
 def _unpacking(archive: Path) -> Iterator[None]:
-    """Raise UserError about `archive` where a reader of archives raises any error because of bad content."""
+    """Turn errors of the block that bad content of `archive` can cause into UserError; other errors pass."""
     try:
         yield
     except UserError:

@@ -1,4 +1,4 @@
-"""Tables of Excel, which a package beyond those of fedshift reads."""
+"""Reading of Excel tables, which needs a package beyond those of fedshift (`fedshift[excel]`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identities: what files say of themselves, and names that tell nothing about a person.
+"""Ids that files state about themselves, and pseudonyms, which tell nothing about a person.
 
 A file states the id of the run, partition or data that it was written for. Checksums detect damage, not files that were
 exchanged together with their checksums. Pseudonyms are keyed digests, which only the holder of the key can make again.
@@ -24,9 +24,10 @@ from .text import read_json, readable, require_regular
 
 
 def stated(path: Path) -> dict[str, Any]:
-    """Return what a file states about itself: the attributes of a Parquet table, the metadata of safetensors, or JSON.
+    """Return what a file states about itself: attributes of a Parquet table, metadata of safetensors, or a JSON.
 
-    Empty for other files. Only the head of a file is read, but all of a JSON. Raises UserError where it is unreadable.
+    Return {} for other files. A JSON is read whole, and of spec.json the digest is returned, under the name spec; of
+    other files only the head is read. Raises UserError for an unreadable file.
     """
     found: Any = {}
     if path.suffix == ".json":
@@ -46,18 +47,21 @@ def stated(path: Path) -> dict[str, Any]:
 
 
 STATING = (".json", ".parquet", ".safetensors")
-"""Endings of the files that state something, where the rule that writes them says what; see `planning.call`."""
+"""Endings of files that may state ids of a run, a partition or data; `planning.call` lists the ids by rule."""
 
 
 def silent(path: Path, ids: Iterable[str]) -> bool:
-    """Return whether a file states none of some ids, although files of its kind do. Raises UserError as `stated`."""
+    """Return whether a file states none of the named `ids`, such as run, although a file with its ending could.
+
+    Raises UserError for an unreadable file.
+    """
     return path.suffix in STATING and bool(ids) and not set(ids) & stated(path).keys()
 
 
 def differs(path: Path, **ids: str) -> str:
-    """Return how a file states other ids than these: a few words, or "" where it does not.
+    """Return, in a few words, how the ids that a file states differ from the expected `ids`; "" if they do not.
 
-    A file that states nothing of the kind is taken as it is: an earlier version wrote it.
+    An id that the file does not state counts as equal, since an earlier version wrote the file.
     """
     found = stated(path)
     for name, expected in ids.items():
@@ -69,25 +73,28 @@ def differs(path: Path, **ids: str) -> str:
 
 
 def require(path: Path, **ids: str) -> None:
-    """Raise UserError for a file that states other ids than these."""
+    """Raise UserError if a file states other ids than the expected `ids`, given by name, such as run="3f2a"."""
     if problem := differs(path, **ids):
         raise UserError(path, problem, "remove it; the same call of Snakemake makes it again")
 
 
 def of_run(files: RunFiles) -> dict[str, str]:
-    """Return what the files of a training state: the run's id, and in the manifest a digest of its spec."""
+    """Return the ids that the files of a trained run state: the run's id, and in the manifest a digest of its spec."""
     return {"run": files.folder.name, "spec": digest.of(read_json(files.spec))}
 
 
 def of_predictions(files: RunFiles, inferences: Iterable[str]) -> dict[str, str]:
-    """Return what predictions state: ids of run and inferences, and, where recorded, the checksums of the tensors."""
+    """Return the ids that a table of predictions states: of the run and of the `inferences`.
+
+    If checksums of the run's tensors are recorded, they are added as the id of the network.
+    """
     ids = {"run": files.folder.name, "inference": " ".join(inferences)}
     sums = [checksum_of(file) for file in (files.model, files.clients)]
     return ids | {"network": " ".join(sums)} if all(sums) else ids
 
 
 def require_own(out: Path, marker: str) -> None:
-    """Raise UserError if `out` is a file, or a folder that contains files not listed in its file `marker`."""
+    """Raise UserError if `out` is a file, or a folder that contains files not listed in its JSON file `marker`."""
     if not out.exists():
         return
     written = {marker}
@@ -104,18 +111,24 @@ def require_own(out: Path, marker: str) -> None:
 
 DIGITS = 12
 SHORTEST = 32
-"""Characters that a key must have."""
+"""The least number of characters of a secret for pseudonyms."""
 
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Digests of names under a secret, without which one could try all numbers of patients to find the right one."""
+    """Function from names, such as patient ids, to pseudonyms: digests that are keyed with a secret.
+
+    Without a secret one could try all patient ids to find the right one.
+    """
 
     secret: bytes = field(repr=False)
 
     @classmethod
     def read(cls, key: Path) -> Pseudonyms:
-        """Return the digests under the secret in a file, which may be made. Raises UserError for a short secret."""
+        """Return the pseudonyms for the secret in the file `key`; a missing file is made, with a random secret.
+
+        Raises UserError for a secret with fewer than SHORTEST characters.
+        """
         require_regular(key)
         if not key.exists():
             with disk_errors(key):
@@ -128,5 +141,8 @@ class Pseudonyms:
         return cls(secret)
 
     def __call__(self, kind: str, name: str) -> str:
-        """Return the digest of a name of some kind, 12 hex digits."""
+        """Return the pseudonym of a name, 12 hex digits.
+
+        `kind`, such as patient, keeps equal names of two kinds apart.
+        """
         return hmac.new(self.secret, f"{kind}\0{name}".encode(), hashlib.sha256).hexdigest()[:DIGITS]
