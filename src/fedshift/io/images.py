@@ -1,6 +1,6 @@
-"""Image files: which are images and scans, which pixels are read from them, and how some are written.
+"""Image files: which files are images and scans, reading them as arrays, and writing masks and overlays as PNG.
 
-A change here counts as a change of the code that uses it.
+A change here, unlike elsewhere in this folder, counts as a change of the code that uses it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ TWELVE_BITS = 4096
 PIXEL_BYTES = 14
 """Bytes of memory that a pixel takes at most: 4 as Pillow stores it, 4 as RGB, and twice 3 as an array."""
 INSIDE = ("BLP", "ICNS", "ICO")
-"""Formats, by Pillow's names, that are not read: an image of another format lies inside, and has its own size."""
+"""Formats, by Pillow's names, that are not read: they hold an image of another format, which has its own size."""
 CUT_FIRST = "cut it into patches first: fedshift patches"
 """Remedy for an image that is too large to be read at once."""
 
 DAMAGE = (OSError, SyntaxError, TypeError, ValueError, RuntimeError, struct.error)
-"""The errors that Pillow raises for a damaged image, beside its own."""
+"""Classes of errors that Pillow raises for a damaged image, beside its own class."""
 
 ANEW = "obtain the archive again"
 """Remedy for a damaged image of a published archive."""
@@ -54,15 +54,15 @@ OTHER_VOLUMES = {
     **dict.fromkeys((".img", ".hdr"), "one of a pair of files (Analyze, NIfTI)"),
     ".mnc": "a MINC volume",
 }
-"""Endings of volumes that are sound, and are not read."""
+"""Endings of files with volumes in formats that are not read, and what messages call such a file."""
 TO_NIFTI = "convert it to NIfTI (.nii.gz) first, such as with SimpleITK, mri_convert or nibabel"
 """Remedy for a volume of another format."""
 PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT = 262, 258, 339
-"""Tags of TIFF."""
+"""Numbers of the TIFF tags PhotometricInterpretation, BitsPerSample and SampleFormat."""
 WHITE_IS_ZERO = 0
-"""The value of PHOTOMETRIC where the smallest value is white."""
+"""The value of the tag PHOTOMETRIC in an image whose smallest value is white."""
 TO_PNG = "convert it to PNG first, such as with DCMTK: dcmj2pnm --write-png --min-max-window scan.dcm scan.png"
-"""Remedy for a DICOM file where only images are read."""
+"""Remedy for a DICOM file in a place where only common image formats are read."""
 
 
 def read_image(
@@ -75,14 +75,15 @@ def read_image(
 ) -> np.ndarray:
     """Return an image file of any format that Pillow reads as an array (height, width, 3), uint8.
 
-    Grey images with 16 or 32 bits a pixel, floats among them, are scaled by the `window`. Without one, the upper 8 bits
-    of 16 are kept, and 32 bits are refused. Raises UserError that names the file, with `remedy` where the file is
-    damaged or not there.
+    Grey images with 16 or 32 bits a pixel, floats among them, are scaled by the `window`: the values that become black
+    and white, or percentiles of the image. Without one, the upper 8 bits of 16 are kept, and 32 bits are refused. Of a
+    file with several pages or frames, `page` says which, from 1. Raises UserError that names the file, with `remedy` as
+    its advice if the file is damaged or missing.
 
-    Users' `own` images are turned as their EXIF orientation says, and colours of 16 bits are scaled by the window, too.
-    Of a file with several pages or frames, `page` says which, from 1. What cannot be meant is refused: 16-bit values
-    that are all below 4096 (and not all 0) without a window, since the upper 8 bits hold little of them; transparent
-    pixels; and pixels that are not square.
+    `own` marks a user's image, in contrast to one of a published dataset. It is turned as its EXIF orientation says,
+    and colours of 16 bits are scaled by the window, too. What is probably a mistake is refused: 16-bit values that are
+    all below 4096 (and not all 0) without a window, since the upper 8 bits hold little of them; transparent pixels; and
+    pixels that are not square.
     """
     with opened_image(path, remedy, own=own) as opened:
         deep = opened.mode in ("I", "F")
@@ -117,7 +118,11 @@ def read_image(
 
 @contextlib.contextmanager
 def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "image") -> Iterator[ImageFile]:
-    """Open an image file with Pillow for a block. Raises UserError where it, or the block, finds the file damaged."""
+    """Open an image file with Pillow for the block. Raises UserError if it is missing, damaged or too large for memory.
+
+    Damage counts also if it shows only inside the block. `kind` is what messages call the file, `remedy` their advice,
+    and `own` says that it is a user's image.
+    """
     try:
         # the limit below is stricter than Pillow's, and says what to do
         warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -142,7 +147,10 @@ def opened_image(path: Path, remedy: str, *, own: bool = True, kind: str = "imag
 
 
 def _damaged(path: Path, error: Exception, remedy: str, own: bool, kind: str) -> UserError:
-    """Return what is wrong with a file that Pillow does not read."""
+    """Return the error for a file that Pillow cannot read: it is DICOM, empty, a volume, or damaged.
+
+    `error` is Pillow's own, and `kind` what messages call the file.
+    """
     if own and is_dicom(path):
         return UserError(path, "is a DICOM file with the ending of another format", "let its name end in .dcm")
     if is_dicom(path):
@@ -157,9 +165,10 @@ def _damaged(path: Path, error: Exception, remedy: str, own: bool, kind: str) ->
 
 
 def require_page(path: Path, opened: ImageFile, named: int | None) -> None:
-    """Turn a file to the page or frame that a row names, from 1. Raises UserError where that is not one of its pages.
+    """Turn the open file to the page or frame `named` in a row of a table, from 1.
 
-    A photograph with a preview or a depth map behind it (MPO) is the photograph.
+    Raises UserError if the file has no such page, and if it has several and the row names none. A photograph with a
+    preview or a depth map behind it (MPO) counts as one page.
     """
     pages = 1 if opened.format == "MPO" else getattr(opened, "n_frames", 1)
     several = counted(pages, "page")
@@ -173,7 +182,7 @@ def require_page(path: Path, opened: ImageFile, named: int | None) -> None:
 
 
 def require_opaque(path: Path, image: Image.Image) -> None:
-    """Raise UserError for transparent pixels: no file says what is behind them."""
+    """Raise UserError if an image has transparent pixels, since no file says what is behind them."""
     if image.has_transparency_data:
         share = float((np.asarray(image.convert("RGBA"))[..., 3] < 255).mean())
         if share:
@@ -182,7 +191,7 @@ def require_opaque(path: Path, image: Image.Image) -> None:
 
 
 def _width_to_height(path: Path, opened: ImageFile) -> float:
-    """Return how many times as wide as high a file says that its pixels are; 1 where it says nothing."""
+    """Return the width of a pixel divided by its height, as the file states it; 1 if it states neither."""
     if opened.format == "GIF":
         with path.open("rb") as file:
             code = file.read(13)[12]
@@ -198,16 +207,17 @@ def _width_to_height(path: Path, opened: ImageFile) -> float:
 
 
 def _raw_mode(opened: ImageFile) -> str:
-    """Return how colours with 16 bits are stored in a file that is open, in Pillow's words; empty for others."""
+    """Return Pillow's raw mode, such as `RGB;16L`, of an open file whose colours have 16 bits; "" for others."""
     args = opened.tile[0].args if getattr(opened, "tile", ()) else ""
     stored = str(args[0] if isinstance(args, tuple) and args else args)
     return stored if ";16" in stored and not stored.startswith("I;") else ""
 
 
 def _deep_colours(path: Path, opened: ImageFile, stored: str, page: int | None) -> np.ndarray:
-    """Return colours with 16 bits, (height, width, 3), uint16. Pillow reads 8 of them: the upper, or the lower if told.
+    """Return colours of 16 bits, (height, width, 3), uint16, of an open image that is `stored` in a raw mode of Pillow.
 
-    Raises UserError for other colours than RGB, and for transparent pixels.
+    Pillow decodes 8 of the 16 bits: the file is decoded twice, once with its two bytes of a value swapped. `page` is
+    that of the image, from 1. Raises UserError for other colours than RGB, and for transparent pixels.
     """
     if not stored.startswith("RGB"):
         problem = f"has 16 bits a colour, and the colours {stored.partition(';')[0]}, of which 16 bits are not read"
@@ -228,7 +238,10 @@ def _deep_colours(path: Path, opened: ImageFile, stored: str, page: int | None) 
 def _eight_bits(
     path: Path, values: np.ndarray, window: Window | Percentiles | None, *, wide: bool = False, own: bool = True
 ) -> np.ndarray:
-    """Return values of 16 or, if they are `wide`, of 32 bits as uint8: by the window, or else the upper 8 of 16."""
+    """Return values of 16 or, if they are `wide`, of 32 bits as uint8: scaled by the window, or else the upper 8 of 16.
+
+    Raises UserError for `wide` values without a window, and for a user's `own` image that would be almost black.
+    """
     if window is not None:
         return in_window(values, window.window(values) if isinstance(window, Percentiles) else window)
     if wide:
@@ -243,7 +256,7 @@ def _eight_bits(
 
 
 def shorter_side(path: Path, page: int | None = None) -> int:
-    """Return the pixels along the shorter side of an image, from its header alone; 0 if that cannot be read."""
+    """Return the pixels along the shorter side of an image (or its `page`, from 1), by its header; 0 if unreadable."""
     return min(_size(path, page))
 
 
@@ -275,13 +288,13 @@ def is_dicom(path: Path) -> bool:
 
 
 NIFTI = (".nii", ".nii.gz")
-"""Endings of NIfTI files of one part."""
+"""Endings of NIfTI files that hold header and voxels in one file."""
 FRAME = re.compile(r"(.+)#(\d{1,9})")
-"""A path with the number of a frame behind it: `cine.dcm#12`."""
+"""Pattern of a path with the number of a frame behind it, such as `cine.dcm#12`."""
 
 
 def is_scan(path: Path) -> bool:
-    """Return whether a file is a scan: by its ending, or, without the ending of an image, by the mark of DICOM."""
+    """Return whether a file is a scan: NIfTI by its ending, or DICOM by its ending or the mark in its content."""
     return is_nifti(path.name) or (not path.name.lower().endswith(PLAIN) and is_dicom(path))
 
 
@@ -291,16 +304,19 @@ def is_nifti(name: str) -> bool:
 
 
 def open_scan(path: Path, reading: Reading, remedy: str) -> Scan:
-    """Return a scan whose header is read. Raises UserError, with `remedy` for a damaged file."""
+    """Open the NIfTI volume or the DICOM image at `path` and read its header, to be shown as `reading` says.
+
+    Raises UserError, with `remedy` as its advice, for a damaged file.
+    """
     if is_nifti(path.name):
         return NiftiVolume.opened(path, reading, remedy)
     return DicomFile.opened(path, remedy)
 
 
 def located(folder: Path, cell: str) -> tuple[Path, int | None]:
-    """Return the file that the cell `path` of a table names, and the number of the frame, None if it names none.
+    """Return the file that a table's cell, such as `cine.dcm#12`, names below `folder`, and the frame's number or None.
 
-    A file whose own name ends like a number of a frame is taken as it is.
+    A cell that is as a whole the name of an existing file names no frame.
     """
     named = FRAME.fullmatch(cell) if "#" in cell else None
     if named is None or (folder / cell).is_file():
@@ -309,14 +325,20 @@ def located(folder: Path, cell: str) -> tuple[Path, int | None]:
 
 
 def encoded(mask: np.ndarray) -> bytes:
-    """Return a mask (height, width), whose classes become grey values, or an image (..., 3), uint8, as a PNG file."""
+    """Return the bytes of a PNG file of an image (height, width, 3), uint8, or of a mask (height, width), uint8.
+
+    The classes of a mask become its grey values.
+    """
     out = io.BytesIO()
     Image.fromarray(mask).save(out, "PNG")
     return out.getvalue()
 
 
 def decoded(content: bytes, shape: tuple[int, int], where: object) -> np.ndarray:
-    """Return the mask (height, width), uint8, of such bytes. Raises UserError, at `where`, for any other content."""
+    """Return the mask (height, width), uint8, from the bytes of a PNG file that `encoded` returned.
+
+    `shape` is its height and width. Raises UserError, which names `where` the bytes come from, for any other content.
+    """
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             # the header alone says the size: what unpacks to more than the image is never read
@@ -329,18 +351,20 @@ def decoded(content: bytes, shape: tuple[int, int], where: object) -> np.ndarray
 
 
 COLOURS = {"orange": (207, 92, 0), "blue": (31, 127, 196), "green": (0, 144, 106), "purple": (181, 85, 143)}
-"""The colours of structures, in turn; those of the page's figures, which colour-blind readers can distinguish."""
+"""Colours (RGB) for the outlines of structures, in turn: those of the page's figures, which colour-blind readers can
+distinguish."""
 LARGEST = 1024
-"""The most pixels along a side of an overlay: one is looked at, and masks are written in full."""
+"""The most pixels along a side of an overlay, which is only looked at; masks are written in full size."""
 SIDE_OF_A_LINE = 400
-"""Pixels along the longer side of an overlay for each pixel of the width of its lines."""
+"""Pixels along the longer side of an overlay for each pixel of its lines' width."""
 
 
 def overlay(pixels: np.ndarray, structures: np.ndarray) -> np.ndarray:
     """Return an image (height, width, 3), uint8, in which the edge of each structure is coloured.
 
-    `structures` (structures, height, width) are masks, bool. The edge lies within the structure; outside of the image
-    nothing belongs to it. Images that are larger than `LARGEST` are made smaller first.
+    `pixels` is the image, of the same shape and type; `structures` (structures, height, width) are masks, bool. An edge
+    lies within its structure, and nothing outside of the image belongs to a structure. Images that are larger than
+    `LARGEST` are made smaller first.
     """
     from scipy.ndimage import binary_erosion
 

@@ -1,4 +1,4 @@
-"""NIfTI volumes: which slices are read from them, and how these are turned."""
+"""NIfTI volumes, read slice by slice and turned as radiologists look at them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,30 @@ from .scan import BLOCK, SCAN_BYTES, Frame, Reading, Scan, Spacing, Window, requ
 from .text import require_regular
 
 AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
-"""Axes along which slices lie: to the right, to the front and to the head of the patient."""
+"""The axis of the body along which slices of each kind are stacked: 0 to the right, 1 to the front, 2 to the head."""
 PACKED = b"\x1f\x8b"
 """The first bytes of a file that gzip has packed."""
 SIZES = {size.to_bytes(4, order) for size in (348, 540) for order in ("little", "big")}
-"""The first bytes of a NIfTI file, the size of its header."""
+"""The possible first bytes of a NIfTI file: the size of its header, 348 or 540 bytes, in either byte order."""
 GZIP_RATIO = 1032
-"""Deflate makes no more bytes of one: 258 of 2 bits (RFC 1951, 3.2.5)."""
+"""The most bytes to which gzip unpacks one byte: a code of 2 bits stands for up to 258 bytes (RFC 1951, 3.2.5)."""
 CUT = "has fewer pixels than its header says, or is cut short"
 UNPACK = "unpack it with gunzip: of a plain .nii only the slices that are needed are read"
 """Remedy for a compressed volume that is too large to be held in memory."""
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
-"""Millimetres of the units that a header may name; all others are millimetres."""
+"""Millimetres of the units of length that a header may name; any other unit is taken for a millimetre."""
 SAME_PLACE = 0.05
-"""Share of a voxel by which a corner of a mask may lie elsewhere than that of its image: programs round affines."""
+"""The largest distance, in voxels, between a corner of a mask and of its image that is ignored: programs round
+affines."""
 SHEARED = 0.02
-"""The cosine of the angle of two axes of a volume, about 1 degree from a right one, above which it is sheared."""
+"""The cosine of the angle between two axes above which a volume counts as sheared: 1 degree off a right angle."""
 
 
 class NiftiVolume(Scan):
-    """A NIfTI file whose header is read. Its frames are slices, numbered towards the patient's right, front or head."""
+    """An open NIfTI volume. Only its header has been read; a slice is read when it is asked for.
+
+    The frames are the slices along the axis of `reading`, numbered from 1 towards the patient's right, front or head.
+    """
 
     kind = "NIfTI"
 
@@ -45,7 +49,7 @@ class NiftiVolume(Scan):
         self.content = image
         volume = _volume(path, image.shape, reading)
         self.volume = (volume - 1, 0, 0, 0)[: max(len(image.shape) - 3, 0)]
-        """Indices behind those of the voxel."""
+        """Indices, behind the three of the voxel, of the volume that is read from a file with several."""
         if image.get_data_dtype().kind not in "iuf":
             raise UserError(path, "holds colours or complex numbers, which are not read", remedy)
         orientation = io_orientation(image.affine)
@@ -58,7 +62,7 @@ class NiftiVolume(Scan):
             raise UserError(path, problem, "resample it to a grid with right angles, or leave it out")
         axis = AXES[reading.axis]
         stored = [int(k) for k in orientation[:, 0]]
-        """The body's axis along each stored one."""
+        """The axis of the body (see AXES) along each axis of the stored array."""
         self.across = stored.index(axis)
         self.towards = orientation[:, 1] > 0
         # rows run down the higher of the other two axes, and columns along the lower one
@@ -68,9 +72,9 @@ class NiftiVolume(Scan):
         self.spacing = float(zooms[self.rows]) * unit, float(zooms[self.columns]) * unit
         shape = (*image.shape, 1, 1)[:3]
         self.voxels = tuple(int(shape[stored.index(k)]) for k in range(3))
-        """Numbers of voxels to the right, to the front and to the head."""
+        """Numbers of voxels along the three axes of the body: to the right, to the front and to the head."""
         self.affine = unit * (image.affine @ inv_ornt_aff(orientation, shape))[:3]
-        """Millimetres (3, 4) of the voxel that these numbers count from, and the steps along them."""
+        """Affine (3, 4) from the indices of a voxel along the axes of the body to its position in millimetres."""
         super().__init__(path, shape[self.across], (shape[self.rows], shape[self.columns]), remedy)
         self.window: Window | None = None
         whole = {"u": (0, 255), "i": (-128, 127)} if image.get_data_dtype().itemsize == 1 else {}
@@ -80,9 +84,10 @@ class NiftiVolume(Scan):
 
     @classmethod
     def opened(cls, path: Path, reading: Reading, remedy: str) -> NiftiVolume:
-        """Return a volume whose header is read. Raises UserError for a file that is damaged, or not a volume.
+        """Open the NIfTI volume at `path` and read its header; `reading` chooses the axis and the volume.
 
-        The size of the file is compared with the header before memory is taken, and extensions are not read.
+        Raises UserError for a file that is damaged, not a volume, or compressed and too large for memory. The size of
+        the file is compared with the header before memory is taken, and extensions of the header are not read.
         """
         from nibabel import Nifti1Image, Nifti2Image
         from nibabel.arrayproxy import ArrayProxy
@@ -116,7 +121,7 @@ class NiftiVolume(Scan):
 
     @functools.cached_property
     def _unpacked(self) -> np.ndarray:
-        """The values of a compressed volume as stored, since each slice would be decompressed from the start."""
+        """The stored values of a compressed volume, unpacked once: each slice would unpack the file from its start."""
         data, shape = self.content.dataobj, self.content.shape[:3]
         content = bytearray(math.prod(shape) * data.dtype.itemsize)
         view = memoryview(content)
@@ -131,12 +136,16 @@ class NiftiVolume(Scan):
 
     @property
     def _begin(self) -> int:
-        """The place in the file, unpacked, at which the volume begins."""
+        """The offset in bytes, in the unpacked file, at which the values of the chosen volume begin."""
         data = self.content.dataobj
         return int(data.offset + sum(self.volume) * math.prod(data.shape[:3]) * data.dtype.itemsize)
 
     def frame(self, number: int) -> Frame:
-        """Return a slice as a radiologist sees it: the patient's right is left, and the front or the head is up."""
+        """Return slice `number`, from 1, turned as a radiologist looks at it.
+
+        In axial and coronal slices the patient's right is on the left, in sagittal ones the front; the front or the
+        head is up.
+        """
         from nibabel.arrayproxy import is_proxy
         from nibabel.volumeutils import apply_read_scaling
 
@@ -163,7 +172,7 @@ class NiftiVolume(Scan):
         return self.spacing
 
     def require_same_place(self, image: NiftiVolume) -> None:
-        """Raise UserError unless the voxels of this mask lie on those of its image, however they are stored."""
+        """Raise UserError unless the voxels of this mask lie on those of `image` in space, however both are stored."""
         if self.voxels != image.voxels:
             sizes = ["x".join(map(str, volume.voxels)) for volume in (self, image)]
             problem = f"has {sizes[0]} voxels, and its image {image.path.name} {sizes[1]}"
@@ -184,7 +193,10 @@ def _packed(path: Path) -> bool:
 
 
 def _volume(path: Path, shape: tuple[int, ...], reading: Reading) -> int:
-    """Return the number, from 1, of the volume to take. Raises UserError where the file has no such volume."""
+    """Return the number, from 1, of the volume to read from an array of `shape`, as `reading` chooses it.
+
+    Raises UserError if the array has no such volume, has several of which none is chosen, or is a mask with several.
+    """
     volumes, wanted = math.prod(shape[3:]), reading.volume
     if reading.mask and volumes > 1:
         problem = f"has 4 dimensions, {volumes} volumes, as masks have that say yes or no for each class"

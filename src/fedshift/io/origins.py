@@ -1,6 +1,6 @@
-"""The places that hold the raw files of a dataset, the Hugging Face Hub among them, and what was verified of these.
+"""Origins of a dataset's raw files: servers that offer them, the Hugging Face Hub among them, and what was verified.
 
-A copy at the Hub holds images in Parquet shards; they are written as the files of the original archive.
+A dataset at the Hub holds its images in Parquet files (shards); they are written as the files of the original archive.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ENDPOINT = "HF_ENDPOINT"
-"""Variable of the environment that names another server with the same paths, as the Hub's own programs read it."""
+"""Environment variable that names another server with the paths of the Hub; the Hub's own programs read it, too."""
 ROWS = 64
-"""Rows of a shard that are held in memory at once."""
+"""Number of rows of a shard that are held in memory at once."""
 BUFFER = 1 << 20
 """Bytes of a column that are read ahead: a row group is never held as a whole."""
 NAME = "the copy at the Hugging Face Hub"
 INDEX = "shards"
-"""The folder that remembers which shards were written."""
+"""Name of the folder with a CSV file for each shard whose images were written."""
 Row = dict[str, Any]
 Place = Callable[[Row, int, Path], tuple[str, Row]]
-"""Returns, for a row, its number and its shard, the path of the image (empty: not needed) and the record of the row."""
+"""Function from a row of a shard, its number and the shard to the path of the row's image ("" if it is not needed) and
+the record of the row."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Hub:
         return f"https://huggingface.co/datasets/{self.dataset}/tree/{self.revision}"
 
     def source(self, path: str, **known: Any) -> Source:
-        """Return the file `path` of the dataset. `known` are further fields of Source, such as size and sha256.
+        """Return the file `path` of the dataset as a Source to download.
 
-        The address is that of the environment variable HF_ENDPOINT if it is set. Raises UserError if that is not the
-        address of a server.
+        `known` are further fields of Source, such as size and sha256. The server is the one in the environment variable
+        HF_ENDPOINT if it is set. Raises UserError if that is not the address of a server.
         """
         server = os.environ.get(ENDPOINT, "").strip().rstrip("/") or "https://huggingface.co"
         if not server.startswith(("http://", "https://")):
@@ -63,7 +64,7 @@ class Hub:
         return Source(url, path.rpartition("/")[2], page=self.page, **known)
 
     def shards(self, split: str, count: int) -> list[Source]:
-        """Return the shards of a split, as the Hub names them: data/train-00000-of-00014.parquet and so on."""
+        """Return the sources of the `count` shards of a split, such as data/train-00000-of-00014.parquet."""
         return [self.source(f"data/{split}-{k:05}-of-{count:05}.parquet") for k in range(count)]
 
 
@@ -98,7 +99,10 @@ def rows(shard: Path, columns: Sequence[str], remedy: str = "delete it and start
 
 
 def class_names(shard: Path, column: str) -> list[str]:
-    """Return the names of the classes 0, 1, ... of a column, which the Hub writes into the head of a shard."""
+    """Return the names of the classes 0, 1, ... in a column of labels, from a shard's metadata of the Hub.
+
+    Raises UserError if they cannot be read.
+    """
     import pyarrow.parquet as pq
 
     with _damage(shard, "", "delete it and start again"):
@@ -108,7 +112,10 @@ def class_names(shard: Path, column: str) -> list[str]:
 
 @contextlib.contextmanager
 def _damage(shard: Path, place: str, remedy: str) -> Iterator[None]:
-    """Raise UserError about a shard where Arrow, whose errors are of many classes, cannot read it."""
+    """Turn any error of the block, in which Arrow reads a shard, into UserError: Arrow's errors are of many classes.
+
+    `place`, such as `row group 3 `, begins what the message says.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -122,11 +129,13 @@ def _damage(shard: Path, place: str, remedy: str) -> Iterator[None]:
 def write_images(
     source: Source, folder: Path, mirror: Path | None, columns: Sequence[str], place: Place
 ) -> pd.DataFrame:
-    """Write the images of a shard into `folder`, with their bytes as they are, and return a record of each row.
+    """Write the images of a shard into `folder`, with their bytes as they are, and return a table of their records.
 
-    `columns` are those that `place` reads beside `image`; it raises ValueError for a row that does not belong to the
-    dataset. A downloaded shard lies beside `folder`, and is removed once it is written, or where it is damaged. A shard
-    that was written is not asked for again. Raises UserError that names the row for a shard that is damaged.
+    `place` returns the path and the record of a row; it reads the `columns` beside the column `image`, and raises
+    ValueError for a row that does not belong to the dataset. The shard is taken from `mirror` or downloaded. A
+    downloaded shard lies beside `folder`, and is removed once its images are written, or if it is damaged. A shard
+    whose images were written before is not downloaded again. Raises UserError that names the row for a shard that is
+    damaged.
     """
     import pandas as pd
     import pyarrow.parquet as pq
@@ -158,7 +167,7 @@ def write_images(
 
 
 def _written(shard: Path, folder: Path, columns: Sequence[str], place: Place, remedy: str) -> Iterator[Row]:
-    """Write each image of a shard, and yield the record of its row."""
+    """Write the image of each row of a shard into `folder`, and yield the record of the row; see `write_images`."""
     for number, row in enumerate(rows(shard, ["image", *columns], remedy)):
         try:
             content = (row["image"] or {}).get("bytes")
@@ -185,7 +194,7 @@ class Receipt:
     unverified: tuple[str, ...] = ()
 
     def also(self, verified: str) -> Receipt:
-        """Return this record with one more thing that was verified."""
+        """Return a copy of this record that lists one more thing as verified."""
         return replace(self, verified=(*self.verified, verified))
 
 
@@ -193,10 +202,10 @@ class Receipt:
 class Origin:
     """A place that holds all raw files of a dataset: the server of its authors, or a copy. Messages call it `name`.
 
-    `take` gets the files, from a folder of raw files and the mirror, and returns what was verified; None fetches all
-    `sources`. `licence` is that of this place, where it is not that of the dataset, `folders` are those of a mirror in
-    which its files may lie, and `traces` names in the folder of raw files which say that this origin was begun, beside
-    the parts of its files.
+    `take` gets the files, given the folder of raw files and the mirror directory, and returns a Receipt; if it is None,
+    all `sources` are fetched. `licence` is the licence of this copy, if it is not that of the dataset. `folders` are
+    the folders of the mirror directory in which the files may lie. `traces` are names in the folder of raw files that
+    show, like partly downloaded sources, that a download from this origin has begun.
     """
 
     name: str
@@ -207,7 +216,10 @@ class Origin:
     traces: tuple[str, ...] = ()
 
     def get(self, raw: Path, mirror: Path | None) -> Receipt:
-        """Put the files into `raw`. Raises SourceError where the network does not give one, and UserError."""
+        """Put the files into the folder `raw`, and return what was verified of them.
+
+        Raises SourceError if the network does not give a file, and UserError for other faults.
+        """
         if self.take:
             return self.take(raw, mirror)
         for source in self.sources:
@@ -215,25 +227,28 @@ class Origin:
         return Receipt(self.name, *checked(self.sources))
 
     def shelf(self, mirror: Path | None) -> Path | None:
-        """Return the folder of a mirror in which the files of this origin lie, or else the mirror itself."""
+        """Return the folder of the mirror directory that holds files of this origin, or else that directory itself.
+
+        Return None without a mirror.
+        """
         if mirror is None:
             return None
         holding = (mirror / folder for folder in self.folders)
         return next((folder for folder in holding if any((folder / s.filename).exists() for s in self.sources)), mirror)
 
     def in_mirror(self, mirror: Path | None) -> bool:
-        """Return whether a mirror holds a file of this origin."""
+        """Return whether the mirror directory holds a file of this origin."""
         folder = self.shelf(mirror)
         return folder is not None and any((folder / source.filename).exists() for source in self.sources)
 
     def begun(self, raw: Path) -> list[Path]:
-        """Return the files and folders that show that files of this origin have begun to arrive."""
+        """Return the existing files and folders in `raw` that an unfinished download from this origin has left."""
         parts = [f".{source.filename}.{end}" for source in self.sources for end in ("part", "part.json")]
         return [raw / name for name in (*self.traces, *parts) if (raw / name).exists()]
 
 
 def checked(sources: Sequence[Source]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what `fetch` verifies of some files, and what it cannot verify, in words."""
+    """Return what `fetch` verifies of the files `sources`, and what it cannot verify: two tuples of phrases."""
     sums = [source for source in sources if source.sha256 or source.md5]
     sizes = [source for source in sources if source.size is not None and source not in sums]
     neither = [source for source in sources if source not in (*sums, *sizes)]
@@ -244,16 +259,16 @@ def checked(sources: Sequence[Source]) -> tuple[tuple[str, ...], tuple[str, ...]
 
 
 def _named(sources: Sequence[Source]) -> list[str]:
-    """Return words for some files: the name of a single one, or their number; an empty list for none."""
+    """Return one phrase for the files in a list: the name of a single file, or their number; [] for no files."""
     return [f"{len(sources)} files"] if len(sources) > 1 else [source.filename for source in sources]
 
 
 def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt:
-    """Get the raw files from the first origin that gives them, and return what was verified.
+    """Put the raw files of a dataset into `raw` from the first origin that gives them, and return what was verified.
 
-    Origins of which the mirror holds a file come first, then those that were begun before, then the others in their
-    order. Raises UserError that names every origin if none gives its files, and at once for any other fault than a dead
-    source, such as a full disk or a wrong file in the mirror.
+    Origins of which the mirror directory holds a file come first, then those with an unfinished download, then the
+    others in their order. Raises UserError that names every origin if none gives its files, and at once for any other
+    fault than a dead source, such as a full disk or a wrong file in the mirror.
     """
     order = sorted(origins, key=lambda origin: (not origin.in_mirror(mirror), not origin.begun(raw)))
     dead: dict[str, SourceError] = {}
@@ -274,7 +289,7 @@ def obtain(origins: Sequence[Origin], raw: Path, mirror: Path | None) -> Receipt
 
 
 def _forget(origins: Sequence[Origin], used: Origin, raw: Path) -> None:
-    """Remove what other origins have begun: it may be many gigabytes."""
+    """Remove the unfinished downloads from origins other than `used` in `raw`: they may be many gigabytes."""
     needed = {*used.begun(raw), *(raw / source.filename for source in used.sources)}
     begun = {path for origin in origins if origin is not used for path in origin.begun(raw)}
     for path in begun - needed:

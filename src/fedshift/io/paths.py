@@ -1,9 +1,9 @@
 """Names of all files that pass between the steps of the workflow, and of the folders that hold them.
 
-All other modules and the Snakefile spell a file by asking here. The classes below hold paths alone: they
-open no file, and `{wildcards}` of Snakemake may stand in place of a name. The tables of results of a study are in one
-list, RESULT_TABLES: what the workflow writes, and what readers and downloads follow. A further table is a module with
-the function `table` and its COLUMNS, and one entry of the list.
+All other modules and the Snakefile take the path of a file from here. The classes below hold paths alone: they open no
+file, and `{wildcards}` of Snakemake may stand in place of a name. RESULT_TABLES lists the tables of a study's results:
+the workflow writes them, readers and downloads follow it. A further table is a module with the function `table` and its
+COLUMNS, and one entry of the list.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ INFERENCE = ("inference", "momentum", "batch_size", "order")
 class ResultTable:
     """A table of numbers in the folder of a study: a CSV file, by its name without the ending.
 
-    `worker` is the module of the package whose function `table` makes the rows; it asks for what it needs by the names
-    of its parameters (see `page.summary`). No two rows agree in the columns `keys`. A table with a `title` is among the
+    `worker` is the module of the package whose function `table` makes the rows; the names of the function's parameters
+    say what it needs (see `page.summary`). No two rows agree in the columns `keys`. A table with a `title` is among the
     downloads of the page. `columns` are those that readers need, by default COLUMNS of the worker, and `text` the
     columns of text that no other table has.
     """
@@ -46,7 +46,7 @@ SCORES = ResultTable(
     "All scores",
     columns=("run", "site", "role", *INFERENCE, "seed", "metric", "value", "n"),
 )
-"""Every score, written by the rule `score`. All other tables are made of it and of predictions."""
+"""Every score of a study, written by the rule `score`. All other tables are made from scores and predictions."""
 DIVERGENCE = ResultTable(
     "divergence",
     "analysis.divergence",
@@ -54,7 +54,8 @@ DIVERGENCE = ResultTable(
     "Divergence of features",
     columns=(*IDS, "role", "site", "run", "seed", "n", "n_internal", "features", "a_distance", "mmd"),
 )
-"""The divergence of features between sites, written by the rule `divergence` for studies with the figure."""
+"""The distance between features of external and internal sites, written by the rule `divergence` if a study asks for
+it."""
 SUMMARISED = (
     ResultTable("summary", "page.summary", LEVELS, "Summary"),
     ResultTable("effects", "analysis.effects", (*LEVELS, "quantity"), "Effects"),
@@ -110,14 +111,14 @@ SUMMARISED = (
     ),
     ResultTable("net_benefit", "analysis.net_benefit", (*IDS, "role", "site", "threshold")),
 )
-"""The tables that are made of scores and predictions, by the rule `report`."""
+"""The tables that the rule `report` makes from scores and predictions."""
 RESULT_TABLES = {table.name: table for table in (SCORES, DIVERGENCE, *SUMMARISED)}
 TEXT = (
     *("study", "run", *IDS, "algorithm", "bn", "addon", "held_out", "site", "role", "inference", "metric"),
     *("quantity", "condition", "reason", "partition"),
     *(column for table in SUMMARISED for column in table.text),
 )
-"""The columns of text. All others hold numbers."""
+"""The columns of result tables that hold text. All others hold numbers."""
 
 
 SOURCE = "source.json"
@@ -127,14 +128,14 @@ STUDIES = Path("config", "studies")
 
 
 TABLES, FORMS = ("sites", "overview", "conditions", "comparison"), ("csv", "md", "tex")
-"""Tables of a study for people, and the forms in which each is written."""
+"""Names of a study's tables for human readers, and the file formats in which each of them is written."""
 
 
 def one_spelling(file: Path) -> str:
-    """Return the name of a file under which results know it, whichever way its path is written.
+    """Return the one text by which results refer to a file, whichever way its path is written.
 
-    A file in the working folder has its path from there, through no link that leads elsewhere in it; any other file has
-    its absolute path.
+    A file inside the working folder has its path relative to that folder, with links to folders resolved unless they
+    lead outside of it; any other file has its absolute path.
     """
     here = Path.cwd()
     written = Path(os.path.normpath(here / file))
@@ -144,33 +145,33 @@ def one_spelling(file: Path) -> str:
 
 
 def papers(studies: Path = STUDIES) -> Path:
-    """Return the CSV file that lists tables and figures of papers: written by hand, beside the folder of studies.
+    """Return the path of the list of published tables and figures: `papers.csv` beside the folder of studies.
 
-    Where there is none, it is the one that comes with fedshift.
+    If there is no such file, return the path of the list that comes with fedshift.
     """
     own_list = studies.parent / "papers.csv"
     return own_list if own_list.exists() else SHIPPED / STUDIES.parent / own_list.name
 
 
 def checksum(file: Path) -> Path:
-    """Return the hidden file beside a result that holds its recorded checksum (see `checksums`)."""
+    """Return the path of the hidden file beside a result that holds its recorded checksum (see `checksums`)."""
     return file.with_name(f".{file.name}.sha256")
 
 
 def memory(data: Path) -> Path:
-    """Return the hidden file, beside the folder of a prepared dataset, that remembers the digests of its own files."""
+    """Return the path of the cache for digests of the user's own images, hidden beside the prepared data `data`."""
     return data.with_name(f".{data.name}.contents.json")
 
 
 @dataclass(frozen=True)
 class _Files:
-    """Files of one folder."""
+    """Base of the classes that name the files in one `folder`."""
 
     folder: Path
 
 
 class _Name(property):
-    """The path of a file with one name in a folder, and what the file holds."""
+    """A property that returns the path of the file `name` in an object's folder; `doc` says what the file holds."""
 
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(lambda files: files.folder / name)
@@ -182,7 +183,10 @@ class _Name(property):
 
 
 class _Named:
-    """The function from names, such as the id of a run, to a path in a folder, by its pattern; and what lies there."""
+    """A property that returns a function from names, such as a run's id, to a path in an object's folder.
+
+    `pattern` is the path with {} in place of each name; `doc` says what lies there.
+    """
 
     def __init__(self, pattern: str, doc: str) -> None:
         self.pattern = pattern
@@ -257,7 +261,7 @@ class RunFiles(_Files):
 
     @property
     def every_prediction(self) -> list[Path]:
-        """All tables of predictions that are there, also those of fewer inferences that an earlier study asked for."""
+        """The existing tables of predictions of the run, also those that an earlier study asked for."""
         return sorted(self.folder.glob(self.predictions("*").name))
 
 
@@ -289,7 +293,7 @@ class StudyFiles(_Files):
 
     @property
     def summarised(self) -> tuple[Path, ...]:
-        """The tables of a study: for programs (see RESULT_TABLES), and for people."""
+        """The tables that `fedshift report` writes: for programs (see RESULT_TABLES), and for human readers."""
         people = (self.table(name, form) for name in TABLES for form in FORMS)
         return self.numbers, *(self.result(table.name) for table in SUMMARISED), *people
 
@@ -305,13 +309,13 @@ TRAINED = tuple(path.name for path in RunFiles(Path()).trained)
 
 @dataclass(frozen=True)
 class Paths:
-    """All files of a project folder, by the ids of data, partitions and runs and by the names of studies."""
+    """All files of the project in the folder `root`, by ids of data, partitions and runs or by names of studies."""
 
     root: Path = Path()
 
     @property
     def folder(self) -> Path:
-        """The folder from which all paths count."""
+        """The folder of the project, to which all paths are relative."""
         return self.root
 
     results = _Name("results", "The folder of all that is computed; the raw data and the pages lie elsewhere.")
@@ -336,21 +340,21 @@ class Paths:
     bundle = _Named("results/bundles/{}", "The folder of the MONAI bundle of a run by default.")
 
     def data_files(self, data: str) -> DataFiles:
-        """Return the files of a prepared dataset."""
+        """Return the paths of the files of a prepared dataset, given its id."""
         return DataFiles(self.data(data))
 
     def run_files(self, run: str) -> RunFiles:
-        """Return the files of a run."""
+        """Return the paths of the files of a run, given its id."""
         return RunFiles(self.run(run))
 
     def every_run(self) -> list[RunFiles]:
-        """Return the files of all runs whose folders exist, in the order of their ids."""
+        """Return the paths of the files of all runs whose folders exist, in the order of their ids."""
         return [RunFiles(folder) for folder in sorted((self.results / "runs").glob("*/"))]
 
     def study_files(self, study: str) -> StudyFiles:
-        """Return the paths of the files that the workflow writes for a study."""
+        """Return the paths of the files that the workflow writes for a study, given its name."""
         return StudyFiles(self.study(study))
 
     def every_study(self) -> list[StudyFiles]:
-        """Return the files of all studies whose folders exist, in the order of their names."""
+        """Return the paths of the files of all studies whose folders exist, in the order of their names."""
         return [StudyFiles(folder) for folder in sorted((self.results / "studies").glob("*/"))]

@@ -1,4 +1,4 @@
-"""Scans: files of one or several frames, whose values have their own units, as images of 8 bits."""
+"""Scans (DICOM, NIfTI): files of one or several frames with values in their own units, shown as images of 8 bits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Window = tuple[float, float]
 Spacing = tuple[float, float]
 """Millimetres between neighbouring rows, and between neighbouring columns."""
 Curve = Callable[["np.ndarray"], "np.ndarray"]
-"""Makes shades, from 0, black, to 1, white, of values."""
+"""Function from values to shades: 0 is black and 1 is white."""
 
 
 class Percentiles(Frozen):
-    """A window from the values of each file: two percentiles of them become black and white."""
+    """A display window that is found for each file: two percentiles of its values become black and white."""
 
     percentiles: tuple[float, float] = Field(
         description="percentiles of the values of a file, all frames together, that become black and white"
@@ -40,7 +40,7 @@ class Percentiles(Frozen):
         return pair
 
     def window(self, values: np.ndarray) -> Window:
-        """Return the percentiles of values; NaN and infinities do not count. Values that are all such give (0, 1)."""
+        """Return the two percentiles of `values`, without NaN and infinities; (0, 1) if no value is finite."""
         finite = values[np.isfinite(values)]
         if not finite.size:
             return 0.0, 1.0
@@ -54,16 +54,16 @@ MOST_BYTES = 900_000_000
 SCAN_BYTES = 24
 """Bytes of memory that a pixel of a scan takes at most: stored, scaled and shifted as float64; colours need less."""
 BLOCK = 1 << 20
-"""Number of values that are brought to 8 bits at a time."""
+"""Number of values, or of bytes, that are converted at a time, so that little memory is needed."""
 ALIKE = 0.01
-"""The relative difference of spacings that is overlooked: pixels within it count as square."""
+"""The relative difference of two spacings that is ignored: pixels within it count as square."""
 
 
 @contextlib.contextmanager
 def sound(path: Path, problem: str, remedy: str) -> Iterator[None]:
-    """Raise UserError with `problem` where the block, which asks a library for a part of a file, fails in any way.
+    """Turn any error of the block, in which a library reads part of the file `path`, into UserError with `problem`.
 
-    Readers raise errors of all kinds for damaged files. Their words may repeat a header, so they are left out.
+    Libraries raise errors of all kinds for damaged files. Their messages may repeat a header, so they are left out.
     """
     try:
         yield
@@ -76,7 +76,10 @@ def sound(path: Path, problem: str, remedy: str) -> Iterator[None]:
 
 
 def require_memory(path: Path, size: str, needed: int, remedy: str) -> None:
-    """Raise UserError for an image that needs more than MOST_BYTES; `size` is what its header says, in words."""
+    """Raise UserError if an image would take more than MOST_BYTES of memory.
+
+    `needed` is the estimate in bytes, and `size` the size in the image's header, in words.
+    """
     if needed > MOST_BYTES:
         limit = f"more than the {MOST_BYTES / 1e9:.1f} GB that an image may take"
         raise UserError(path, f"has {size} and would take {needed / 1e9:.2f} GB of memory, {limit}", remedy)
@@ -84,13 +87,13 @@ def require_memory(path: Path, size: str, needed: int, remedy: str) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """The choices of a study on how scans are read.
+    """The settings of a study on how scans are read.
 
-    The values of the `window` become 0 and 255, or percentiles of the values of each file do; None takes the window
-    that a DICOM file states. `axis` is that of the body along which the slices of a volume lie, and `volume` the
-    number, from 1, of the one that is taken of a file with several. With `neighbours` the slice before, the slice
-    itself and the slice after become the three channels. Images are scaled to a `spacing` in millimetres per pixel;
-    None keeps the finer one of the file. A `mask` holds classes of pixels.
+    The two values of the `window` become black and white; percentiles are found for each file; None takes the window
+    that a DICOM file states. `axis` is the orientation of the slices of a volume: sagittal, coronal or axial. `volume`
+    is the number, from 1, of the volume that is read from a file with several. With `neighbours` the slice before, the
+    slice itself and the slice after become the three channels. Images are scaled to a `spacing` in millimetres per
+    pixel; None keeps the finer one of the file. `mask` says that the values are classes of pixels.
     """
 
     window: Window | Percentiles | None = None
@@ -103,10 +106,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame: values (height, width) in the units of the file, or colours (height, width, 3), uint8.
+    """A frame of a scan: values (height, width) in the units of the file, or colours (height, width, 3), uint8.
 
-    `window` is that of the file, and `curve` what it has in the place of one. NaN stands for no measurement, and is
-    black. `inverted` frames show their smallest value white.
+    `window` is the display window that the file states, and `curve` the function that it states in place of one. NaN
+    stands for no measurement, and is shown black. `inverted` frames show their smallest value white.
     """
 
     values: np.ndarray
@@ -116,11 +119,11 @@ class Frame:
 
 
 class Scan(ABC):
-    """An open scan. Its header is read; its pixels are read when a frame is asked for.
+    """Base class of an open scan. Only its header has been read; pixels are read when a frame is asked for.
 
-    `frames` is the number of frames, and `size` their height and width in pixels. `burnt_in` says that by the header
-    the pixels show text that may identify the patient, and `windowed` that the frames can be shown in 8 bits without
-    the window of a study.
+    `frames` is the number of frames, and `size` their height and width in pixels. `burnt_in` is True if the header says
+    that text in the pixels may identify the patient. `windowed` is True if the file itself says which values become
+    black and white. `remedy` is the advice of errors about damage. Raises UserError for a size that cannot be read.
     """
 
     kind = ""
@@ -139,22 +142,26 @@ class Scan(ABC):
 
     @abstractmethod
     def frame(self, number: int) -> Frame:
-        """Return a frame by its number, from 1. Raises UserError for damaged or compressed pixels."""
+        """Return frame `number`, from 1. Raises UserError for pixels that are damaged or cannot be decompressed."""
 
     def require(self, named: int | None, reading: Reading) -> None:
-        """Raise UserError for a frame that cannot be shown, as far as the header tells; `named` as in `number`."""
+        """Raise UserError if the header tells that a frame cannot be shown as `reading` says.
+
+        `named` is the number of the frame, from 1; None if the row names none.
+        """
         number = self.number(named, reading)
         if not self.in_window(reading):
             raise UserError(self.path, NO_WINDOW, window_remedy(self.frame(number).values))
 
     def in_window(self, reading: Reading) -> bool:
-        """Return whether the study or the file says which values become black and white."""
+        """Return whether the study's `reading` or the file itself says which values become black and white."""
         return reading.window is not None or self.windowed
 
     def number(self, named: int | None, reading: Reading) -> int:
-        """Return the number of the frame that a row of a table names; `named` is None if it names none.
+        """Return the number, from 1, of the frame to read: `named`, which a row of a table names, or the only frame.
 
-        Raises UserError where that is not a single frame of the file.
+        `named` is None if the row names none. Raises UserError if the file then has several frames, if it has no frame
+        `named`, and if `reading` wants neighbours in a file of one frame.
         """
         if reading.neighbours and self.frames == 1:
             problem = "has 1 frame, and so no neighbours"
@@ -171,19 +178,19 @@ class Scan(ABC):
         return named
 
     def spacing_of(self, number: int) -> Spacing | None:
-        """Return the spacing of a frame from the header; None where it does not say it in two positive numbers."""
+        """Return the pixel spacing of frame `number` in mm; None unless the header states two positive numbers."""
         return _lengths(self._spacing(number))
 
     @abstractmethod
     def _spacing(self, number: int) -> Spacing | None:
-        """Return what the header says of the spacing of a frame."""
+        """Return the pixel spacing of frame `number` as the header states it, unchecked; None if it states none."""
 
     def _aspect(self, number: int) -> Spacing | None:
-        """Return height and width of a pixel in no unit, where the header says only that."""
+        """Return the height and width of a pixel in no unit, if the header states only that of a frame; else None."""
         return None
 
     def shown(self, named: int | None, reading: Reading) -> tuple[tuple[int, int], Spacing | None]:
-        """Return height and width of what `image` returns, and its spacing; None where the header does not say it."""
+        """Return the (height, width) of the array that `image` returns, and its spacing in mm (None if unknown)."""
         number = self.number(named, reading)
         spacing = self.spacing_of(number)
         if spacing is None:
@@ -193,7 +200,11 @@ class Scan(ABC):
         return (height, width), (self.size[0] * spacing[0] / height, self.size[1] * spacing[1] / width)
 
     def image(self, named: int | None, reading: Reading) -> np.ndarray:
-        """Return a frame (height, width, 3), uint8; pixels are square where the spacing is known. Raises UserError."""
+        """Return a frame as an image (height, width, 3), uint8, shown and scaled as `reading` says.
+
+        `named` is the number of the frame, from 1, or None for the only one. Pixels are square if the header states
+        their spacing or its ratio. Raises UserError if the frame cannot be read or shown.
+        """
         middle = self.number(named, reading)
         numbers = [middle]
         if reading.neighbours:
@@ -210,14 +221,20 @@ class Scan(ABC):
         return self._scaled(image, middle, reading.spacing)
 
     def values(self) -> np.ndarray:
-        """Return all values of the file, of as many frames as there are. Raises UserError where these are too many."""
+        """Return the values of all frames of the file as one array (n,).
+
+        Raises UserError if they take too much memory.
+        """
         size = f"{self.frames} frames of {self.size[1]}x{self.size[0]} pixels"
         needed = SCAN_BYTES * self.frames * math.prod(self.size)
         require_memory(self.path, size, needed, "state dataset.window: [LOW, HIGH], which needs one frame at a time")
         return np.concatenate([self.frame(number).values.ravel() for number in range(1, self.frames + 1)])
 
     def _bytes(self, frame: Frame, wanted: Window | Percentiles | None) -> np.ndarray:
-        """Return the values of a frame as uint8; colours stay as they are."""
+        """Return the values of a frame as uint8, scaled by the window `wanted` or else by the file's.
+
+        Colours stay as they are. Raises UserError if there is no window.
+        """
         if frame.values.ndim == 3:
             return frame.values
         if isinstance(wanted, Percentiles) and wanted not in self._found:
@@ -233,7 +250,10 @@ class Scan(ABC):
         return np.where(np.isnan(frame.values), 0, 255 - shades).astype(np.uint8) if frame.inverted else shades
 
     def _scaled(self, image: np.ndarray, number: int, wanted: float | None) -> np.ndarray:
-        """Return the image of a frame with square pixels, of `wanted` millimetres where that is not None."""
+        """Return the image of frame `number` with square pixels of `wanted` mm; if None, of the finer spacing.
+
+        If the header states neither spacing nor ratio, return the image as it is; raise UserError if `wanted` is given.
+        """
         spacing = self.spacing_of(number)
         if spacing is None:
             if wanted is not None:
@@ -248,7 +268,11 @@ class Scan(ABC):
         return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
 
     def _square_sides(self, sides: Sequence[int], spacing: Spacing, wanted: float | None) -> tuple[int, int]:
-        """Return the height and the width with which an image has square pixels; see `_scaled`."""
+        """Return the height and width of an image of `sides` (height, width) once its pixels are square.
+
+        A pixel has the side `wanted` or, if that is None, the smaller one in `spacing`. Raises UserError if the image
+        gets too large for memory.
+        """
         side = wanted or min(spacing)
         if all(abs(length / side - 1) <= ALIKE for length in spacing):
             return sides[0], sides[1]
@@ -266,9 +290,9 @@ def _lengths(spacing: Spacing | None) -> Spacing | None:
 
 
 def in_window(values: np.ndarray, window: Window) -> np.ndarray:
-    """Return values as uint8: `low` and less are 0, `high` and more 255, and those between are rounded.
+    """Return values as uint8: from the first value of `window` or less, 0, to the second or more, 255, linear between.
 
-    NaN becomes 0. Where low and high are equal, larger values are 255.
+    NaN becomes 0. If both values of the window are equal, larger values become 255.
     """
     low, high = window
     if high == low:
@@ -284,7 +308,7 @@ def in_window(values: np.ndarray, window: Window) -> np.ndarray:
 
 
 def window_remedy(values: np.ndarray) -> str:
-    """Return what to write where no window is known; the numbers are those of some values, as an example."""
+    """Return the advice on what to write if no window is known, with percentiles of `values` as an example."""
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
     if not finite.size:

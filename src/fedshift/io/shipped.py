@@ -20,7 +20,7 @@ from .text import read_yaml
 PACKAGE = Path(__file__).parents[1]
 """The folder of the package."""
 INSIDE = PACKAGE / "shipped"
-"""The folder in which an installed package holds them (see setup.py)."""
+"""The folder in which an installed package holds workflow, studies and profiles (see setup.py)."""
 SHIPPED = INSIDE if INSIDE.is_dir() else PACKAGE.parents[1]
 """The folder that holds the Snakefile, workflow, config, envs and profiles."""
 SNAKEFILE = SHIPPED / "Snakefile"
@@ -50,9 +50,9 @@ def workflow_of(folder: Path) -> Path:
 
 
 def python_path(workflow: Any) -> Path | None:
-    """Return the folder that the jobs of a workflow need on PYTHONPATH, or None where they find this package anyway.
+    """Return the folder that the jobs of a workflow need on PYTHONPATH, or None if they find this package anyway.
 
-    Of a clone it is src. An installed package lies among other libraries, which must not reach the Python of a conda
+    In a clone it is src. An installed package lies among other libraries, which must not reach the Python of a conda
     environment: for that, a folder with a link to this package alone is made in the working folder.
     """
     from snakemake.settings.types import DeploymentMethod
@@ -71,9 +71,9 @@ def python_path(workflow: Any) -> Path | None:
 
 @contextmanager
 def extra(name: str, what_for: str = "") -> Iterator[None]:
-    """Raise UserError where an import within the block fails: the packages of `fedshift[name]` are not installed.
+    """Turn a failed import inside the block into UserError: the packages of `fedshift[name]` are not installed.
 
-    `what_for` is what the error calls the work that needs it; without it, that is an export to `name`.
+    `what_for` is what the error calls the work that needs the packages; by default, an export to `name`.
     """
     try:
         yield
@@ -100,13 +100,19 @@ def plugin_folders() -> list[Path]:
 
 
 def configuration() -> dict[str, Any]:
-    """Return the settings of the project in the current folder; none without a file. Raises UserError for a bad one."""
+    """Return the settings in config/config.yaml of the current folder; {} without that file.
+
+    Raises UserError for a file that cannot be read.
+    """
     settings = read_yaml(CONFIG) if CONFIG.is_file() else {}
     return settings if isinstance(settings, dict) else {}
 
 
 def folders(value: Any, where: str) -> list[Path]:
-    """Return the folders that the key `plugins` names: none, one, or a list. Raises UserError for other values."""
+    """Return the folders in the `value` of the key `plugins`: None, one path, or a list of paths.
+
+    Raises UserError for other values, with the file `where` they stand.
+    """
     value = [] if value is None else as_list(value)
     if not all(isinstance(folder, str) and folder for folder in value):
         raise UserError(f"{where}.plugins", f"is {value!r}", "give a folder, or a list of folders")
@@ -115,9 +121,9 @@ def folders(value: Any, where: str) -> list[Path]:
 
 @contextlib.contextmanager
 def inside(project: Path) -> Iterator[None]:
-    """Make the folder of a project the current one inside the block, and let its plug-ins be found, also after it.
+    """Change into the folder of a project for the block, and register its plug-ins, which stay registered afterwards.
 
-    Raises UserError where the folder or one of its folders of plug-ins does not exist, and for a damaged
+    Raises UserError if the folder or one of its folders of plug-ins does not exist, and for a damaged
     config/config.yaml.
     """
     if not project.is_dir():
@@ -128,15 +134,18 @@ def inside(project: Path) -> Iterator[None]:
 
 
 def find_plugins() -> None:
-    """Let the plug-ins of the project in the current folder be found by name. Raises UserError as `inside` does."""
+    """Register the plug-ins of the project in the current folder, to be found by name.
+
+    Raises UserError as `inside` does.
+    """
     for folder in plugin_folders():
         registry.add_folder(folder)
 
 
 def project_of(folder: Path) -> Path:
-    """Return the absolute path of the project that has a run's folder, `results/runs/ID`, in it.
+    """Return the absolute path of the project in which `folder`, the folder results/runs/ID of a run, lies.
 
-    For a run that lies elsewhere or is not there, it is `.`, the current folder.
+    If the run lies elsewhere or does not exist, return `.`, the current folder.
     """
     parents = folder.resolve().parents
     in_project = folder.is_dir() and [parent.name for parent in parents[:2]] == ["runs", "results"]

@@ -1,6 +1,6 @@
-"""Tables as CSV or Parquet: written whole or not at all (see `disk`), and named when they are unreadable.
+"""Tables as CSV or Parquet: written whole or not at all (see `disk`), read with errors that name the file.
 
-Tables of others are read as they stand (`read_texts`): Excel, and CSV with any delimiter.
+Tables that users bring are read by `read_texts`: Excel, and CSV with any delimiter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXCEL = (".xlsx", ".xlsm")
 TABLES = (".csv", ".tsv", ".txt", ".parquet", *EXCEL)
 """Endings of the tables that `read_texts` reads."""
 DELIMITERS = ",;\t|"
-"""What may stand between the cells of a CSV. Spreadsheets of countries with a decimal comma write semicolons."""
+"""Characters that may separate the cells of a CSV. Spreadsheets of countries with a decimal comma write semicolons."""
 STATED = re.compile(r'"?sep=(.)"?\s*$')
 """The line above the header with which Excel states the delimiter."""
 MOST_CELLS = 1 << 28
@@ -53,9 +53,9 @@ def write_table(path: Path, df: pd.DataFrame) -> None:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, *, text: bool = False) -> pd.DataFrame:
-    """Read a table, or the named columns of it in that order.
+    """Read a CSV or Parquet table, or the named columns of it in that order.
 
-    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, the other
+    In a CSV only an empty cell is missing: `NA` or `None` may well be the name of a hospital. With `text`, all other
     cells of a CSV stay text, as in `read_texts`. Raises UserError for a file that is unreadable or lacks a column.
     """
     import pandas as pd
@@ -90,7 +90,7 @@ def restored(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _replaced(table: pd.DataFrame, changed: Callable[[str], str]) -> pd.DataFrame:
-    """Return a table in which each text is that which `changed` makes of it."""
+    """Return the table with `changed` applied to each cell of text."""
     for name in [name for name, kind in table.dtypes.items() if kind.kind not in "iufcb"]:
         column = table[name]
         texts = {text: changed(text) for text in column.unique() if isinstance(text, str)}
@@ -110,13 +110,13 @@ def _wanted(path: Path, present: Sequence[str], columns: Sequence[str] | None) -
 
 
 def read_texts(path: Path, called: Callable[[str], str] = str, encoding: str = "utf-8") -> pd.DataFrame:
-    """Read a table whose cells stay text: `007` stays `007`, and only an empty cell is missing.
+    """Read a user's table whose cells stay text: `007` stays `007`, and only an empty cell is missing.
 
     `called` turns the head of a column into its name; columns without a name are left out. The index says where a row
     is: its `line` in a CSV, its `row` in Parquet and Excel. Of Excel the first sheet is read. A CSV is in UTF-8, in
-    UTF-16 with a mark, or else in `encoding`; the first line, or Excel's line `sep=;` above it, says what stands
-    between its cells. Raises UserError for a column that appears twice and, with the line, for a row of a CSV that has
-    more cells than the header.
+    UTF-16 with a byte-order mark, or else in `encoding`. The delimiter of its cells is the most frequent one in the
+    first line, or the one that Excel states in a line `sep=;` above. Raises UserError for a column that appears twice
+    and, with the line, for a row of a CSV that has more cells than the header.
     """
     import pandas as pd
 
@@ -181,7 +181,7 @@ def _csv_texts(path: Path, called: Callable[[str], str], encoding: str) -> pd.Da
 
 
 def _coding(path: Path, encoding: str) -> str:
-    """Return the encoding of a CSV: that of the mark at its beginning, or else the one that is named."""
+    """Return the encoding of a CSV: UTF-16 if its byte-order mark is there, or else `encoding`."""
     with Path(path).open("rb") as file:
         mark = file.read(2)
     if mark in (b"\xff\xfe", b"\xfe\xff"):
@@ -190,7 +190,7 @@ def _coding(path: Path, encoding: str) -> str:
 
 
 def _form(line: str) -> tuple[int, str]:
-    """Return how many lines are above the header, 0 or 1, and what stands between cells, from the first line."""
+    """Return, from the first line of a CSV, the number of lines above the header, 0 or 1, and the cells' delimiter."""
     stated = STATED.match(line)
     if stated:
         return 1, stated[1]
@@ -199,7 +199,10 @@ def _form(line: str) -> tuple[int, str]:
 
 
 def _rows(file: IO[str], delimiter: str, above: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV, each with the line on which it begins, `above` of which are read. Blank ones are not."""
+    """Yield each row of a CSV that is not blank, as the number of the line on which it begins and its cells.
+
+    `above` lines of the file were read before. Raises ValueError, with the line, for a row that is no CSV.
+    """
     reader = csv.reader(file, strict=True, delimiter=delimiter)
     line = 1 + above
     try:
@@ -212,7 +215,7 @@ def _rows(file: IO[str], delimiter: str, above: int) -> Iterator[tuple[int, list
 
 
 def _require_names(where: object, names: list[str]) -> None:
-    """Raise UserError for a header that does not name each column once."""
+    """Raise UserError if two columns of a header have the same name, or names hold null characters, as in UTF-16."""
     if "\0" in "".join(names):
         raise UserError(where, "not a readable table file: every other byte is 0, as in UTF-16", UTF8)
     twice = [name for name in names if name and names.count(name) > 1]

@@ -1,6 +1,6 @@
-"""Text, JSON and YAML: written whole or not at all (see `disk`), named when they are unreadable, and checked.
+"""Text, JSON and YAML: written whole or not at all (see `disk`), read with errors that name the file, and checked.
 
-The checks are of files that somebody else may have made: that they are plain files, and hold what they should.
+The checks are for files that somebody else may have made: that they are plain files, and hold what they should.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "a number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
-"""Kinds of JSON values, in the words of messages."""
+"""Tests of values in JSON, by the kind of value as messages call it."""
 COLUMNS: dict[str, Callable[[pd.Series], bool]] = {
     "text": lambda column: bool(column.map(lambda value: isinstance(value, str)).all()),
     "whole numbers": lambda column: column.dtype.kind in "iu",
     "numbers": lambda column: column.dtype.kind in "iuf",
     "anything": lambda column: True,
 }
-"""Kinds of table columns, in the words of messages; `text` and whole numbers allow no missing cell."""
+"""Tests of the columns of tables, by the kind of values as messages call it; `text` and whole numbers allow no missing
+cell."""
 
 
 def irregular(path: Path) -> str:
-    """Return that a path is a folder, a pipe, a device or a socket; empty for a file, and where nothing is."""
+    """Return words that say that a path is a folder, a pipe, a device or a socket; "" for a file, and for nothing."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -65,9 +66,10 @@ def require_regular(path: Path) -> None:
 def require_object(
     path: Path, content: Any, needed: Mapping[str, str], optional: Mapping[str, str] | None = None, remedy: str = ""
 ) -> dict[str, Any]:
-    """Return the content of a JSON file, a mapping whose values are of the right kinds (see KINDS).
+    """Return `content`, read from the JSON file `path`, if it is a mapping with values of the right kinds (see KINDS).
 
-    Keys in `optional` may be absent or null. Raises UserError for all else.
+    `needed` and `optional` map keys to kinds; a key in `optional` may be absent or null. Raises UserError, with
+    `remedy` as its advice, for all other content.
     """
     if not isinstance(content, dict):
         raise UserError(path, "does not hold a mapping of names to values", remedy)
@@ -81,7 +83,10 @@ def require_object(
 
 
 def require_columns(path: Path, table: pd.DataFrame, kinds: Mapping[str, str], remedy: str = "") -> None:
-    """Raise UserError for a table that lacks a column, or has one that does not hold what it should (see COLUMNS)."""
+    """Raise UserError if the table in the file `path` lacks a column, or a column holds values of another kind.
+
+    `kinds` maps columns to the kinds of their values (see COLUMNS).
+    """
     absent = [name for name in kinds if name not in table]
     if absent:
         raise UserError(path, f"no column {', '.join(map(repr, absent))}", remedy)
@@ -101,7 +106,7 @@ def require_unique(path: Path, table: pd.DataFrame, columns: list[str], remedy: 
 
 
 def tell_outside(table: Path, paths: Iterable[str]) -> None:
-    """Say which paths of a table lead out of its folder: absolute ones elsewhere, and those that climb above it."""
+    """Print a warning if `paths` in a table lead out of the table's folder: absolute paths, or those with `..`."""
     top = os.path.normpath(table.parent.absolute())
     # of a million paths most are told by their letters
     doubtful = (path for path in paths if path.startswith("/") or ".." in path)
@@ -117,15 +122,15 @@ JSON_LIMIT = 1 << 28
 LARGEST = 2**63
 """All whole numbers in a JSON or YAML file must be smaller than this."""
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""The beginning of a cell that a spreadsheet runs as a formula, or passes over to find one; or of one made inert."""
+"""Pattern of the beginning of a cell that a spreadsheet may run as a formula, or that `inert` has kept from it."""
 
 
 @contextlib.contextmanager
 def readable(path: Path, kind: str, remedy: str = "") -> Iterator[None]:
-    """Raise UserError about `path` where the block, which reads that `kind` of file and does nothing else, fails.
+    """Turn any error of the block, which reads the file `path` and does nothing else, into UserError.
 
-    Readers raise any error for a damaged file, from KeyError to Arrow's own. Raises UserError, too, before the block
-    for a folder, a pipe or a device.
+    `kind` is what messages call such a file, for example JSON, and `remedy` their advice. Readers raise any error for a
+    damaged file, from KeyError to Arrow's own. Raises UserError before the block for a folder, a pipe or a device.
     """
     require_regular(path)
     try:
@@ -145,7 +150,7 @@ def readable(path: Path, kind: str, remedy: str = "") -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8."""
+    """Write a text file in UTF-8, whole or not at all."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="")
 
@@ -180,23 +185,26 @@ def _whole(digits: str) -> int:
 
 
 def inert(cell: str) -> str:
-    """Return the text of a cell; one that a spreadsheet would run as a formula gets an apostrophe in front."""
+    """Return the text of a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
     return f"'{cell}" if FORMULA.match(cell) else cell
 
 
 def active(cell: str) -> str:
-    """Return the text of which `inert` made a cell."""
+    """Return the text of a cell without the apostrophe that `inert` may have put in front."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
 
 
 YAML_LIMIT = 1_000_000
 """Bytes that a YAML file may have."""
 DEEPEST = 100
-"""Most lists and mappings inside each other. libyaml itself has no limit, and would end the process."""
+"""The most lists and mappings inside each other in YAML. libyaml itself has no limit, and would end the process."""
 
 
 def parsed(text: str, where: str) -> Any:
-    """Return the value that a short text is in YAML: plain data, as in JSON. Raises UserError for other text."""
+    """Return the value of a short text in YAML, such as a number or a list: plain data, as in JSON.
+
+    Raises UserError, which names `where` the text comes from, for text that has no such value.
+    """
     import yaml
 
     try:
