@@ -294,7 +294,7 @@ def test_a_wrong_checksum_deletes_the_download(server, tmp_path, known, what):
 
 
 def test_a_wrong_size_is_seen_before_the_download(server, tmp_path):
-    with pytest.raises(UserError, match=r"has 3000000 bytes there, expected 7"):
+    with pytest.raises(UserError, match=r"has 3000000 bytes on the server, expected 7"):
         fetch(Source(server.url, "data.bin", size=7), tmp_path, None)
     assert not (tmp_path / "data.bin").exists()
 
@@ -711,7 +711,7 @@ def test_no_more_is_read_than_the_dataset_tells(server, tmp_path):
 def test_a_stream_without_an_end_is_left(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "UNTOLD", 2_000_000)
     server.script = ["endless"]
-    with pytest.raises(UserError, match=r"more than the 2000000 bytes, and its size is not told: it was deleted"):
+    with pytest.raises(UserError, match=r"more than the 2000000 bytes allowed if its size is unknown: it was deleted"):
         fetch(Source(server.url, "data.bin", sha256=SHA256), tmp_path, None)
     assert names(tmp_path) == []
 
@@ -724,7 +724,7 @@ def test_a_file_without_a_told_size_is_whole_if_its_checksum_agrees(server, tmp_
 def test_a_part_is_not_taken_for_the_whole(server, tmp_path):
     """Where the server tells no size, the end of a connection is the end of the file, or a fault."""
     server.script = ["untold"]
-    with pytest.raises(UserError, match=r"does not tell the size of data\.bin: a part could be taken for the whole"):
+    with pytest.raises(UserError, match=r"does not state the size of data\.bin: a part could be taken for the whole"):
         fetch(Source(server.url, "data.bin"), tmp_path, None)
     server.script = ["untold and short"] * 3
     with pytest.raises(UserError, match=r"broke off 3 times, at last because 2625000 of 3000000 bytes arrived"):
@@ -736,7 +736,7 @@ def test_a_part_is_not_taken_for_the_whole(server, tmp_path):
 def test_a_size_that_is_no_number_is_one_line(server, tmp_path, told):
     server.script = [f"length {told}"]
     with pytest.raises(
-        UserError, match=r"data\.bin: .*(tells the size of data\.bin as|cannot get data\.bin)"
+        UserError, match=r"data\.bin: .*(states the size of data\.bin as|cannot get data\.bin)"
     ) as caught:
         fetch(Source(server.url, "data.bin"), tmp_path, None)
     assert "\n" not in str(caught.value)

@@ -94,7 +94,7 @@ def map_array(path: Path, remedy: str = "") -> np.ndarray:
         # without allow_pickle it refuses Python objects, which would run code
         array: np.ndarray = np.load(path, mmap_mode="r")
         if not hasattr(array, "shape"):
-            raise ValueError("an archive of several")
+            raise ValueError("it is an archive of several arrays")
         return array
 
 
@@ -150,9 +150,11 @@ def unpacked(content: bytes, where: object) -> tuple[dict[str, torch.Tensor], di
     header = json.loads(content[8:end])
     metadata = header.get(_META, {})
     if _SUM not in metadata:
-        raise UserError(where, "has no checksum: another program, or an earlier version, wrote it", "make it again")
+        raise UserError(where, "has no checksum: another program, or an old version, wrote it", "write it again")
     if metadata.pop(_SUM) != _checksum(header, memoryview(content)[end:]):
-        raise UserError(where, "is damaged: its checksum does not agree", "remove it and make it again")
+        raise UserError(
+            where, "is damaged: its checksum does not agree", "remove it, and repeat the command that wrote it"
+        )
     return {k: tensors[k] for k in sorted(tensors)}, metadata
 
 

@@ -255,7 +255,7 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
             state.unlink(missing_ok=True)
             raise _BrokenOffError("the file changed on the server")
         if source.size is not None and total != source.size:
-            problem = f"{source.filename} has {total} bytes there, expected {source.size}"
+            problem = f"{source.filename} has {total} bytes on the server, expected {source.size}"
             raise SourceError(url, problem, USE_MIRROR)
         unpacked = (source.unpacked_size or 0) if source.unpack else 0
         disk.require_space(part.parent, (total or 0) - have + unpacked)
@@ -263,7 +263,7 @@ def _continue(source: Source, url: str, part: Path, state: Path, retries: int) -
         if not _append(response, part, bar, (total or UNTOLD) - have):
             part.unlink()
             state.unlink(missing_ok=True)
-            limit = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes, and its size is not told"
+            limit = f"{total} bytes that it should have" if total else f"{UNTOLD} bytes allowed if its size is unknown"
             raise SourceError(url, f"{source.filename} has more than the {limit}: it was deleted", USE_MIRROR)
     if total is not None and part.stat().st_size != total:
         raise _BrokenOffError(f"{part.stat().st_size} of {total} bytes arrived")
@@ -276,12 +276,12 @@ def _told_size(source: Source, url: str, response: requests.Response) -> int | N
     """
     told = response.headers.get("Content-Length", "").strip()
     if told and not (told.isascii() and told.isdecimal()):
-        raise SourceError(url, f"the server tells the size of {source.filename} as {told[:40]!r}", USE_MIRROR)
+        raise SourceError(url, f"the server states the size of {source.filename} as {told[:40]!r}", USE_MIRROR)
     if told:
         return int(told)
     ends = "chunked" in response.headers.get("Transfer-Encoding", "").lower() or source.unpack
     if source.size is None and not (ends or source.sha256 or source.md5):
-        problem = f"the server does not tell the size of {source.filename}: a part could be taken for the whole"
+        problem = f"the server does not state the size of {source.filename}: a part could be taken for the whole"
         raise SourceError(url, problem, USE_MIRROR)
     return source.size
 

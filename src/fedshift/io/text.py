@@ -240,9 +240,9 @@ def read_yaml(path: Path) -> Any:
             if not isinstance(value, dict | list | str | int | float | None):
                 raise refuse(node, f"a {type(value).__name__} is not allowed; put text in quotes")
             if isinstance(value, str) and yaml.reader.Reader.NON_PRINTABLE.search(value):
-                raise refuse(node, "a character that cannot be printed")
+                raise refuse(node, "a character that cannot be printed; remove it")
             if isinstance(value, int | float) and not abs(value) < LARGEST:
-                raise refuse(node, "not a number, or too large a one")
+                raise refuse(node, "not a finite number, or one that is too large")
             return value
 
     with readable(path, "YAML"):
