@@ -1,10 +1,10 @@
-"""Finished work: by which code it was made, its acceptance after a change of code, and second copies of runs.
+"""Finished work: the code that made it, its acceptance after a change of code, and second copies of runs.
 
-Snakemake makes a file again when the digest of its code differs from the one that it recorded. Where a person says that
-a change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by file. If
-the code changes again, the ledger does not have its digest, and the file is made again. Golden loss curves guard
-training: `golden.json` holds data, initial weights, settings and curves, and is written by `tests/support/golden.py` in
-plain NumPy, which imports nothing of this package.
+Snakemake makes a file again when the digest of its code differs from the one that it recorded. If a person says that a
+change does not matter, the ledger `results/accepted.json` maps today's digest to the recorded one, file by file. If the
+code changes again, the ledger does not have its digest, and the file is made again. Golden loss curves guard training:
+`golden.json` holds data, initial weights, settings and curves, and is written by `tests/support/golden.py` in plain
+NumPy, which imports nothing of this package.
 
 Snakemake deletes the outputs of a job before it starts the job again, also where the job then refuses to work. Each
 finished run is therefore kept a second time, in `results/store/RUN/INPUTS`. INPUTS is a digest of everything that the
@@ -45,7 +45,7 @@ Record = dict[str, Any]
 
 
 def download_code(data: Data) -> str:
-    """Return the digest of the code that draws a miniature; "" for data that are downloaded."""
+    """Return the digest of the code that draws a miniature (synthetic data); "" for data that are downloaded."""
     return of_code("datasets._base", data.dataset) if data.synthetic else ""
 
 
@@ -70,7 +70,11 @@ def predict_code(run: Run, *inferences: object) -> str:
 
 
 class Ledger:
-    """The accepted work of a project by rule, key and accepted digest. Raises UserError for a file that is none."""
+    """The ledger of a project: files made by older code that a person accepted as if today's code had made them.
+
+    `records` maps the rule, the key (an id of data, a partition or a run) and the digest of the accepted code to a
+    Record. Raises UserError for a file that is no ledger.
+    """
 
     def __init__(self, paths: Paths) -> None:
         self.file = paths.accepted
@@ -86,16 +90,19 @@ class Ledger:
                 raise UserError(self.file, "is not a ledger of accepted code", remedy)
 
     def stamp(self, rule: str, key: str, today: str) -> str:
-        """Return the digest that Snakemake recorded if today's was accepted in its place, else today's."""
+        """Return the digest that Snakemake recorded if the digest `today` was accepted in its place, else `today`.
+
+        `key` is the id of the data, partition or run that the rule made.
+        """
         record = self.records.get(rule, {}).get(key, {}).get(today)
         return str(record["stamp"]) if record else today
 
     def has(self, made: Made) -> bool:
-        """Return whether a user accepted a file of older code as if the code of today had made it."""
+        """Return whether the ledger accepts a file of older code as if today's code had made it."""
         return made.today in self.records.get(made.rule, {}).get(made.key, {})
 
     def add(self, made: Made, record: Record) -> None:
-        """Note that a file of older code counts as made by today's, and keep the digest of the older code."""
+        """Record that today's code was accepted for a file of older code, and the digest that Snakemake has."""
         stamp = self.stamp(made.rule, made.key, made.by)
         self.records.setdefault(made.rule, {}).setdefault(made.key, {})[made.today] = {**record, "stamp": stamp}
 
@@ -104,7 +111,8 @@ class Ledger:
 class Made:
     """A finished file of a rule: the digest of the code that it was made `by`, and that of the code of `today`.
 
-    `accepted` are the digests that were accepted since, as the file itself says; only manifests do.
+    `key` is the id of the data, partition or run. `accepted` are the digests that a person accepted since, as the
+    manifest of a run lists them; empty for other files.
     """
 
     rule: str
@@ -129,7 +137,7 @@ def accepted_codes(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def finished(plans: Iterable[Plan], paths: Paths) -> Iterator[Made]:
-    """Yield the finished files of some studies that say by which code they were made."""
+    """Yield the finished files of the studies `plans` that state the digest of the code that made them."""
     for plan in plans:
         for data in plan.data.values():
             yield from _made("download", data.raw, paths.source(data.raw), download_code(data))
@@ -154,11 +162,12 @@ def _made(rule: str, key: str, file: Path, today: str) -> Iterator[Made]:
 
 
 def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
-    """Accept today's code for all finished work of some studies, and return what was accepted.
+    """Accept today's code for all finished work of the studies `plans`, and return the files for which it was accepted.
 
-    The golden loss curves must hold. They guard training; for datasets, miniatures and partitions, `reason` is all
-    there is. It is kept in the ledger and in each run's manifest. Raises UserError, with nothing written, for an empty
-    reason, a golden curve that the engine does not follow any more, and an unreadable file.
+    First the golden loss curves are trained again. They guard training; for datasets, miniatures and partitions there
+    is only the `reason`, which is kept in the ledger and in each run's manifest. Raises UserError, with nothing
+    written, for an empty reason, a golden curve that the engine does not follow any more, and a file that is unreadable
+    or damaged.
     """
     if not reason.strip():
         raise UserError("--reason", "is empty", "say why the change leaves all results as they are")
@@ -187,17 +196,17 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-6
-"""The relative error at which a loss counts as another one."""
+"""The relative difference above which a loss counts as another one."""
 NAMES = {"w1": "1.weight", "b1": "1.bias", "gamma": "2.weight", "beta": "2.bias"}
 NAMES |= {"mean": "2.running_mean", "var": "2.running_var", "w2": "4.weight", "b2": "4.bias"}
-"""The tensors of the stored network, and what `models.mlp` calls them."""
+"""Names of the network's tensors in golden.json, and in `models.mlp`."""
 
 Point = tuple[str, str, int]
 """Split ("train" or "val"), client, and round from 1."""
 
 
 def stored(bn: str) -> dict[Point, float]:
-    """Return the stored losses of FedAvg under a BN policy: each client's, in each round."""
+    """Return the golden losses of FedAvg with the batch-norm policy `bn`, as golden.json holds them."""
     return points(read_json(GOLDEN)["curves"][bn])
 
 
@@ -212,7 +221,10 @@ def points(curves: dict[str, dict[str, list[float]]]) -> dict[Point, float]:
 
 
 def replayed(bn: str) -> dict[Point, float]:
-    """Train on the stored data from the stored weights, in float64, and return the losses."""
+    """Train FedAvg with the batch-norm policy `bn` on the data and from the weights in golden.json; return the losses.
+
+    The arithmetic is float64.
+    """
     import torch
 
     from ..engine.federation import Federation
@@ -235,7 +247,7 @@ def replayed(bn: str) -> dict[Point, float]:
 
 
 def require_golden() -> None:
-    """Raise UserError, with curve, round and both losses, if the engine does not follow a golden curve any more."""
+    """Raise UserError if a loss of the engine differs from the golden curves in golden.json by more than TOLERANCE."""
     for bn in read_json(GOLDEN)["curves"]:
         losses = replayed(bn)
         for (split, client, number), loss in sorted(stored(bn).items(), key=lambda item: item[0][2]):
@@ -248,12 +260,13 @@ def require_golden() -> None:
 
 
 COPIED = 1 << 20
-"""Bytes up to which a file is copied: this costs little, and a copy survives whatever happens to the other file."""
+"""Size in bytes up to which a file is copied and not linked: this costs little, and a copy survives whatever happens to
+the other file."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A finished run in the store: the run's files in `folder`, with their recorded checksums."""
+    """A second copy of a finished run in `results/store`: its files in `folder`, with their recorded checksums."""
 
     folder: Path
 
@@ -269,12 +282,12 @@ class Kept:
 
     @property
     def size(self) -> int:
-        """The bytes that the removal of this entry frees: hard links to files that have another name count nothing."""
+        """The bytes that removing this copy frees. Hard links to files with another name count nothing."""
         stats = [file.stat() for file in self.folder.iterdir()]
         return sum(about.st_size for about in stats if about.st_nlink == 1)
 
     def damage(self) -> dict[Path, str]:
-        """Return what is wrong with each file that is missing, damaged or has no recorded checksum."""
+        """Return what is wrong with each file of this copy that is missing, damaged or without a recorded checksum."""
         faults = {
             file: checksums.damage(file) or ("" if checksums.recorded(file) else "has no checksum")
             for file in self.files.trained
@@ -282,7 +295,10 @@ class Kept:
         return {file: fault for file, fault in faults.items() if fault}
 
     def keep(self, files: RunFiles) -> None:
-        """Keep the files of a finished run, whose checksums are recorded. A full disk does not lose the run."""
+        """Copy or link the files of a finished run into the store.
+
+        A failure, such as a full disk, is printed and not raised.
+        """
         try:
             for file in files.trained:
                 twin(file, self.folder / file.name)
@@ -291,7 +307,10 @@ class Kept:
             say(f"the run is finished, but could not be kept a second time in {self.folder}: {error}")
 
     def restore(self, files: RunFiles) -> bool:
-        """Put the files of the run back into its folder, and return whether that was possible."""
+        """Put this copy back as the run's files in results/runs.
+
+        Return False if there is no copy, or if it is damaged.
+        """
         if not self.folder.is_dir():
             return False
         faults = self.damage() or {self.files.model: identity.differs(self.files.model, run=self.run)}
@@ -307,22 +326,22 @@ class Kept:
         return True
 
     def remove(self) -> None:
-        """Remove this entry."""
+        """Delete this copy from the store."""
         shutil.rmtree(self.folder)
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()
 
 
 def kept(paths: Paths, run: str = "*") -> Iterator[Kept]:
-    """Yield the entries of the store: all, or those of one run."""
+    """Yield the second copies in `results/store`: of all runs, or of one, given its id."""
     for folder in sorted(paths.store.glob(f"{run}/*/")):
         yield Kept(folder)
 
 
 def superseded(paths: Paths) -> Iterator[Kept]:
-    """Yield the entries of runs that have been trained again since, from other data or with other code.
+    """Yield the second copies of runs that have since been trained again, from other data or with other code.
 
-    A run without files in results/runs has not: its entry may be all that is left of it.
+    A run without files in results/runs was not trained again: its second copy may be all that is left of it.
     """
     for entry in kept(paths):
         current = paths.run_files(entry.run).manifest
@@ -331,7 +350,7 @@ def superseded(paths: Paths) -> Iterator[Kept]:
 
 
 def write_manifest(paths: Paths, run: str, manifest: dict[str, Any]) -> None:
-    """Write the manifest of a finished run anew, in its folder and in the store, and record its checksum."""
+    """Replace the manifest of a finished run in its folder and in its second copies, and record its checksum."""
     current = paths.run_files(run).manifest
     entries = [entry for entry in kept(paths, run) if _same(current, entry.files.manifest)]
     checksum(current).unlink(missing_ok=True)  # a kill between the next two lines leaves no record, not a wrong one
@@ -360,7 +379,7 @@ def twin(file: Path, other: Path) -> None:
 
 
 def _linked(file: Path, other: Path) -> bool:
-    """Make a hard link if the disk has these, and return whether it has."""
+    """Make `other` a hard link to `file`. Return False if the disk has no hard links."""
     try:
         other.hardlink_to(file)
     except OSError:

@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from ..tasks import Task
 
 EXAMPLES = 4
-"""Number of images of each sort, such as a predicted class, that the page shows."""
+"""Number of images of each sort, such as each predicted class, that the page shows."""
 BLOCK = 1024
 """Number of files that are checked together."""
 NAME = 50
-"""The most characters of an image's name in the name of its pictures."""
+"""The most characters of an image's name that the names of its pictures contain."""
 ROW = 200
 """Approximate size of a row of predictions.csv, in bytes."""
 WRITTEN = ("predictions.csv", "page.html")
-"""Files that `out` holds in the end; the report writes the page."""
+"""Files that the folder of results holds in the end; the report writes the page."""
 MARKER = "fedshift-applied.json"
-"""File that lists these: they may be replaced when images are predicted again."""
+"""File in the folder of results that lists what a call wrote there, so that a later call may replace it."""
 
 Each = Callable[..., Iterator[Any]]
-"""The function `map`, or that of a pool of threads."""
+"""A function like `map`: the built-in one, or the one of a pool of threads."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Applied:
     writes (`Task.answer_columns`). For class probabilities these are label (Int64, missing where unknown), predicted
     (Int64), the most probable class, and p0, p1, ... (float64); for masks the areas of each structure, and the paths of
     `Task.pictures` from `out`. `unreadable` maps the path of every other image to the reason. `scaled` counts images
-    that had another size than the run's, and `large` those of them that are much too large. `looks` has the brightness,
-    contrast and colour of each image that was read (see `image_files.looks`). `examples` has a few images
-    (height, width, channels), uint8, of each sort (`Task.sort`). `out` is the folder of predictions.csv, and
-    `folder` that of the run.
+    that had another size than the run's, and `large` those of them that are much too large. `looks` (n, 3) has the
+    brightness, contrast and colour of each image that was read (see `image_files.looks`). `examples` has a few images
+    (height, width, channels), uint8, of each sort, such as a predicted class (`Task.sort`). `out` is the folder of
+    predictions.csv, `folder` that of the run, and `source` the folder or table of the images.
     """
 
     run: Run
@@ -153,7 +153,7 @@ def apply(
 
 
 def images_of_study(run: Run, folder: Path) -> RunImages | None:
-    """Return the images of the study that trained a run; None if `folder`, the run's, lies in no project with them."""
+    """Return the prepared images of the study that trained a run; None if its `folder` is in no project with them."""
     place = folder.resolve()
     paths = Paths(place.parents[2]) if len(place.parents) > 2 else Paths()
     if paths.run(run.id).resolve() != place:
@@ -165,11 +165,11 @@ def images_of_study(run: Run, folder: Path) -> RunImages | None:
 
 
 class Answers:
-    """Function from the outputs for a batch of images to their numbers, which also writes their pictures.
+    """Function from a network's outputs for a batch to the numbers of each image; it also writes masks as pictures.
 
-    `paths` (n,) are those of all images, and `columns` says what is written of an image, and its type. `pictures` are
-    the paths of what is drawn of each image, by kind, such as masks/07-lung.png, in which the number is the row of the
-    image, from 1, since several images may have one name; `folders` is where each kind is written.
+    `paths` (n,) are the paths of all images, and `columns` maps the name of each number to its pandas type. `pictures`
+    are the paths of what is drawn of each image, by kind, such as masks/07-lung.png, in which 7 is the row of the
+    image, from 1, since several images may have one name. `folders` is the folder into which each kind is written.
     """
 
     def __init__(self, files: ImageFiles, paths: pd.Series, task: Task) -> None:
@@ -185,7 +185,10 @@ class Answers:
         self.pictures = {kind: [f"{kind}s/{name}" for name in names] for kind in task.pictures}
 
     def __call__(self, rows: np.ndarray, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the numbers (batch, columns), float64, of the images `rows[y]` from logits (batch, classes, ...)."""
+        """Return the numbers (batch, columns), float64, of a batch of images from their logits (batch, classes, ...).
+
+        The images are those in the rows `rows[y]` of the table: `y` (batch,) holds positions in `rows`.
+        """
         places = rows[y.cpu().numpy()]
         originals = [partial(self.files.original, path) for path in self.paths.iloc[places]]
         numbers = []
@@ -196,7 +199,7 @@ class Answers:
         return torch.from_numpy(np.stack(numbers))
 
     def added(self, table: pd.DataFrame, numbers: np.ndarray, readable: np.ndarray) -> pd.DataFrame:
-        """Return a table (n rows) with numbers (n, columns), and with the paths of pictures in its `readable` rows."""
+        """Return the table with the numbers (n, columns) as columns, and paths of pictures in its `readable` rows."""
         columns = {
             # Int64, because rows that were not read have no prediction
             name: pd.Series(column).astype(kind)
@@ -214,7 +217,12 @@ def _predicted(
     readable: np.ndarray,
     answers: Answers,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the numbers of each image (n, columns), how much it was reduced (n,), and its looks (n, 3)."""
+    """Return the numbers (n, columns), the reductions (n,) and the looks (n, 3) of all rows of the table.
+
+    A reduction says how many times smaller an image was made, 0 if it had the run's size; looks are brightness,
+    contrast and colour. Numbers and looks are NaN in rows that are not `readable`. `opened` makes the samples of given
+    paths. The inference adapts to each site by itself.
+    """
     numbers = np.full((len(table), len(answers.columns)), np.nan)
     reduction = np.zeros(len(table))
     seen = np.full((len(table), len(LOOKS)), np.nan)
@@ -235,13 +243,16 @@ def _predicted(
 
 
 def find(run: str, paths: Paths) -> Path:
-    """Return the folder of a run from its path or its id."""
+    """Return the folder of a run, given its id or the path of its folder."""
     given = Path(run)
     return given if given.is_absolute() or RunFiles(given).spec.exists() else paths.run(run)
 
 
 def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
-    """Return an inference by name, with settings such as `momentum=0.8`. Raises UserErrors for unknown ones."""
+    """Return the inference called `name` with settings such as `momentum=0.8`, on a client's network if one is named.
+
+    Raises UserErrors for an unknown name or setting.
+    """
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
@@ -259,7 +270,7 @@ def chosen(name: str, settings: Sequence[str], client: str | None) -> Inference:
 
 
 def require_network(run: Run, inference: Inference) -> None:
-    """Raise UserError where a run has no network for this inference at a site outside of its study."""
+    """Raise UserError if a run has no network for this inference at a site outside of its study."""
     inference.require_task(run.data.task.name, "--inference")
     if inference.uses_labels:
         fault = f"{inference.name} is to be adapted to labelled images of a site, and no labels are taken here"
@@ -274,7 +285,7 @@ def require_network(run: Run, inference: Inference) -> None:
 
 
 def _place(run: Run, inference: Inference, source: Path) -> Path:
-    """Return the default folder of results, named by run, images, a digest of their place, and inference."""
+    """Return the default folder of results, named by run, source, a digest of the source's path, and inference."""
     place = source.resolve()
     name = place.stem if place.is_file() else place.name
     # two folders of one name have different digests
@@ -283,7 +294,10 @@ def _place(run: Run, inference: Inference, source: Path) -> Path:
 
 
 def _require_place(out: Path, source: Path) -> None:
-    """Raise UserError, before hours of work, where no file can be written or files of other origin would be lost."""
+    """Raise UserError if nothing can be written into `out`, or files there would be lost that fedshift did not write.
+
+    It is called before the prediction, which may take hours.
+    """
     nearest = existing(out)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise UserError(out, f"{nearest} cannot be written to as a folder", "choose another with --out")
@@ -295,9 +309,10 @@ def _require_place(out: Path, source: Path) -> None:
 
 @contextmanager
 def _written(out: Path, pictures: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Path]]:
-    """Yield a new folder for each kind of picture, which then replaces that of an earlier call; none after an error.
+    """Yield a new folder for each kind of picture; it replaces the folder of an earlier call if the block succeeds.
 
-    What else an earlier call has written in `out` and this one does not is removed.
+    Then whatever else an earlier call has written in `out` is removed. `pictures` maps each kind to the paths of its
+    files.
     """
     before = sorted(out.rglob("*"), reverse=True) if out.is_dir() else None
     folders = [f"{kind}s" for kind in pictures]
@@ -318,7 +333,10 @@ def _written(out: Path, pictures: Mapping[str, Sequence[str]]) -> Iterator[dict[
 
 
 def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, str]:
-    """Read all files and return why some are not images, by path. Raises UserError where none is an image."""
+    """Return the reasons why files cannot be read as images, by path, after reading each of them.
+
+    `each` is a function like `map`. Raises UserError if no file is an image.
+    """
     reasons: dict[str, str] = {}
     with Progress("check", len(paths), "files") as bar:
         for start in range(0, len(paths), BLOCK):
@@ -333,7 +351,11 @@ def _unreadable(files: ImageFiles, paths: np.ndarray, each: Each) -> dict[str, s
 def _write(
     path: Path, table: pd.DataFrame, task: Task, classes: Sequence[str], unreadable: dict[str, str] | None
 ) -> None:
-    """Write a row for each image, in the order of the table; with `unreadable`, also why an image was left out."""
+    """Write a CSV with a row for each image, in the order of the table, and names of classes in place of numbers.
+
+    `unreadable` maps the paths of images that were left out to the reasons, for a column of its own; None makes no such
+    column.
+    """
     names = dict(enumerate(classes))
     if task.has_probabilities:
         table = table.rename(columns={p: f"p_{name}" for p, name in zip(task.columns(classes), classes, strict=True)})
@@ -344,7 +366,10 @@ def _write(
 
 
 def _examples(run: str, sorts: np.ndarray, image: Callable[[int], np.ndarray]) -> dict[int, list[np.ndarray]]:
-    """Return images of each sort, drawn at random but the same in every call; `sorts` (n,) are those of all images."""
+    """Return up to EXAMPLES images of each sort, drawn at random but the same in every call with the same `run` id.
+
+    `sorts` (n,) is the sort of each image, such as its predicted class, and `image` reads the image in a row.
+    """
     examples = {}
     for k in np.unique(sorts):
         drawn = np.sort(stream("examples", run, k).permutation(np.flatnonzero(sorts == k))[:EXAMPLES])

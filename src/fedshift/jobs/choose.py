@@ -1,4 +1,4 @@
-"""One choice of a search: the training with the best value by the rule of the study becomes the searched run."""
+"""The choice of a search: the training with the best value of a metric becomes the searched run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 CHOICE = "search"
-"""The entry of a searched run's manifest that holds the record of the choice."""
+"""The entry of a searched run's manifest that records the candidates and the choice."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One training of a search: its id, the values that it was trained with, what it reached, and its seconds."""
+    """One training of a search: its run id, the searched values, its score (None if undefined), and its seconds."""
 
     run: str
     values: Mapping[str, Any]
@@ -39,9 +39,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The record of a choice: the id of the `chosen` candidate among all, compared by a `metric`, or by `loss`.
+    """The record of a search: the id of the `chosen` candidate among all, compared by a `metric`, or by `loss`.
 
-    `inference` is the id of the inference by whose predictions an oracle chose; None for validation.
+    `inference` is the id of the inference whose test predictions were compared; None if validation values were.
     """
 
     metric: str
@@ -51,7 +51,7 @@ class Choice:
 
     @property
     def chosen_at_edge(self) -> str:
-        """The first setting whose chosen value is the lowest or highest number tried; empty without such a setting."""
+        """The first setting whose chosen value is the lowest or highest of the numbers tried; "" if there is none."""
         best = next(candidate for candidate in self.candidates if candidate.run == self.chosen)
         for name, value in best.values.items():
             tried = [candidate.values[name] for candidate in self.candidates]
@@ -62,9 +62,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Oracle:
-    """The look at external sites by which an oracle judges: the headline metric of the predictions of one inference.
+    """A rule that chooses by the test data of external sites: a metric of the predictions of one inference.
 
-    `inference` is its id, and `sweep` that of the prediction job that makes the predictions.
+    `inference` is the inference's id, and `sweep` the name of the job that makes its predictions.
     """
 
     metric: Metric
@@ -75,9 +75,9 @@ class Oracle:
 def choose(run: Run, paths: Paths, oracle: Oracle | None = None) -> None:
     """Write the files of a searched run: those of its best candidate, with the record of the choice in the manifest.
 
-    The best candidate has the best validation value of its kept round; with an `oracle`, the best mean of the metric
-    over external sites. Of equal candidates the first counts. A candidate whose value is not a number cannot be chosen.
-    Raises UserError where no candidate has a value.
+    The best candidate has the best validation value in its selected round; with an `oracle`, the best mean of the
+    oracle's metric over external sites. Of equal candidates the first counts. A candidate whose value is not a number
+    cannot be chosen. Raises UserError if no candidate has a value.
     """
     manifests = {key: read_manifest(paths.run_files(key).manifest) for key in run.candidates}
     if oracle:
@@ -115,7 +115,10 @@ def _finite(value: object) -> float | None:
 
 
 def _outside(file: Path, oracle: Oracle) -> float | None:
-    """Return the mean of a metric over the external sites where it is defined, or None."""
+    """Return the mean of the oracle's metric over the external sites at which it is defined; None if it is at none.
+
+    `file` is a table of predictions.
+    """
     table = read_table(file)
     require_columns(file, table, {"site": "text", "role": "text", "split": "text", "label": "whole numbers"})
     rows = table[(table["role"] == "external") & (table["split"] == "test")]
@@ -129,7 +132,10 @@ def _outside(file: Path, oracle: Oracle) -> float | None:
 
 
 def choice(path: Path, manifest: Mapping[str, Any]) -> Choice | None:
-    """Return the record of a choice in a manifest, or None. Raises UserError for a record that is wrong."""
+    """Return the record of the search from a run's manifest, the file `path`; None if the run was not searched.
+
+    Raises UserError for a record that is wrong.
+    """
     if CHOICE not in manifest:
         return None
     record = require_object(path, manifest[CHOICE], _RECORD, {"inference": "text"})
@@ -148,5 +154,8 @@ _CANDIDATE = {"run": "text", "values": "a mapping", "seconds": "a number"}
 
 
 def oracle(metric: str, sweep: str, inferences: Mapping[str, Inference]) -> Oracle:
-    """Return the oracle, which chooses runs by their test scores: by a metric, under the first of the inferences."""
+    """Return the rule that chooses runs by test scores: by the metric of this name, under the first of the inferences.
+
+    `sweep` is the name of the job that makes the predictions of `inferences`, by id.
+    """
     return Oracle(registry.build("metric", metric), next(iter(inferences)), sweep)

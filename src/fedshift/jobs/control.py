@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from ..tasks import Task
 
 CS = (0.01, 0.1, 1.0, 10.0)
-"""Inverse strengths of the penalty, among which the validation samples choose."""
+"""Values of C, the inverse strength of the L2 penalty, among which the validation samples choose."""
 DEFAULT_C = 1.0
-"""Used where a partition has no validation samples."""
+"""The C of a partition without validation samples."""
 Facts = dict[Hashable, float]
-"""What the table of a control states: the number of features, and what was chosen."""
+"""What the table of a control states in its attributes: the number of features, and the settings that were chosen."""
 
 
 def fit(values: np.ndarray, labels: np.ndarray, val: np.ndarray, val_labels: np.ndarray) -> tuple[object, float]:
-    """Return a classifier of features (n, k), and its C of `CS`; without validation samples C is `DEFAULT_C`.
+    """Fit a logistic regression to features (n, k) and labels (n,), and return it with its C.
 
-    The classifier is fitted to `values` and `labels` alone. Of equal losses the stronger penalty is taken.
+    Of `CS`, C has the least log loss on the validation samples `val`; of equal losses, the stronger penalty is taken.
+    Without validation samples C is `DEFAULT_C`. If there is one class only, the classifier always predicts that class.
     """
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression
@@ -65,7 +66,7 @@ def fit(values: np.ndarray, labels: np.ndarray, val: np.ndarray, val_labels: np.
 
 
 def probabilities(model: object, values: np.ndarray, classes: int) -> np.ndarray:
-    """Return the probabilities (n, classes) of a classifier; 0 for a class that it was not trained on."""
+    """Return a classifier's probabilities (n, classes) of features (n, k); 0 for a class that it was not trained on."""
     out = np.zeros((len(values), classes))
     if len(values):
         out[:, model.classes_] = model.predict_proba(values)  # type: ignore[attr-defined]
@@ -73,11 +74,11 @@ def probabilities(model: object, values: np.ndarray, classes: int) -> np.ndarray
 
 
 BLOCK = 1 << 18
-"""Pixels that are held in memory at once, in images of this dataset: one image at least."""
+"""Number of pixels that are held in memory at once, but one image at least."""
 PERCENTILES = (5, 25, 50, 75, 95)
-"""Percentiles of each channel."""
+"""Percentiles of the values of each channel that are features."""
 RESOLUTIONS = 3
-"""Resolutions at which edges are measured: each has half the resolution of the one before."""
+"""Number of resolutions at which edges are measured: each has half the resolution of the one before."""
 _LEAST = 1e-6
 _NEIGHBOURS = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))
 
@@ -134,12 +135,15 @@ def image_features(images: np.ndarray) -> np.ndarray:
 
 
 def _over_channels(combine: np.ufunc, planes: np.ndarray) -> np.ndarray:
-    """Return the planes (n, channels, height, width) combined to one: (n, height, width)."""
+    """Combine the channels of planes (n, channels, height, width) by a ufunc such as np.maximum: (n, height, width)."""
     return functools.reduce(combine, np.moveaxis(planes, 1, 0))
 
 
 def _colours(planes: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the statistics of single channels, of pairs of channels, and of saturation."""
+    """Return features (n, k) of single channels, of pairs of channels, and of saturation.
+
+    `planes` (n, channels, height, width) are uint8, and `x` is the same as float32.
+    """
     mean, deviation, percentiles = _of_histogram(planes.reshape(len(planes), planes.shape[1], -1))
     parts = [mean, deviation, percentiles.reshape(len(planes), -1)]
     if planes.shape[1] > 1:
@@ -168,14 +172,20 @@ def _of_histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _edges(x: np.ndarray) -> np.ndarray:
-    """Return mean and standard deviation of the gradient's magnitude of each channel."""
+    """Return mean and standard deviation of the gradient's magnitude in each channel, (n, 2 channels).
+
+    `x` are images (n, channels, height, width).
+    """
     corner = x[..., :-1, :-1]
     magnitude = np.hypot(x[..., :-1, 1:] - corner, x[..., 1:, :-1] - corner)
     return np.concatenate([magnitude.mean((2, 3)), magnitude.std((2, 3))], axis=1)
 
 
 def _energies(grey: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the mean squares of gradient and Laplacian at several resolutions."""
+    """Return the logarithms (n, k) of the mean squares of gradient and Laplacian at several resolutions.
+
+    `grey` are images (n, height, width).
+    """
     parts = []
     for _ in range(RESOLUTIONS):
         if min(grey.shape[1:]) < 3:
@@ -191,7 +201,10 @@ def _energies(grey: np.ndarray) -> np.ndarray:
 
 
 def _patterns(grey: np.ndarray) -> np.ndarray:
-    """Return the shares of local binary patterns: 0 to 8 neighbours above the centre in one arc, and all others."""
+    """Return the shares (n, 10) of local binary patterns in images (n, height, width).
+
+    The first nine have 0 to 8 neighbours above the centre in one arc; the tenth are all others.
+    """
     height, width = grey.shape[1] - 2, grey.shape[2] - 2
     centre = grey[:, 1:-1, 1:-1]
     above = [grey[:, 1 + i : 1 + i + height, 1 + j : 1 + j + width] >= centre for i, j in _NEIGHBOURS]
@@ -209,11 +222,12 @@ def _patterns(grey: np.ndarray) -> np.ndarray:
 
 
 PIXELS = 100_000
-"""Most pixels of the training images, and of the validation images, that are used: as many of each image."""
+"""The most pixels drawn from all training images, and from all validation images: as many of each image."""
 SCALES = (1.0, 2.0, 4.0)
 """Standard deviations of the Gaussians, in pixels."""
 THRESHOLDS = tuple(k / 20 for k in range(2, 13))
-"""Probabilities of being no background from which a pixel belongs to a structure: the best one is chosen."""
+"""Thresholds among which the best is chosen: a pixel whose probability of not being background reaches it belongs to a
+structure."""
 
 
 def by_pixel_filters(
@@ -266,7 +280,7 @@ def pixel_features(image: np.ndarray) -> np.ndarray:
 
 
 def _drawn(prepared: Prepared, masks: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (pixels, k) and classes (pixels,) of pixels that are drawn from the images at some rows."""
+    """Return features (pixels, k) and classes (pixels,) of pixels drawn at random from the images at `rows`."""
     names = prepared.samples["sample"].to_numpy()
     area = int(np.prod(masks.shape[1:]))
     number = min(max(PIXELS // max(len(rows), 1), 1), area)
@@ -283,15 +297,18 @@ def _drawn(prepared: Prepared, masks: np.ndarray, rows: np.ndarray) -> tuple[np.
 
 
 def labelled(p: np.ndarray, threshold: float) -> np.ndarray:
-    """Return the classes (n,) of pixels with probabilities (n, classes); the background is class 0.
+    """Return the classes (n,) of pixels from their probabilities (n, classes); class 0 is the background.
 
-    A pixel has its most probable class but the background where the probability of being none is `threshold` at least.
+    A pixel whose probability of not being background is `threshold` at least gets its most probable other class.
     """
     return np.where(1 - p[:, 0] >= threshold, 1 + p[:, 1:].argmax(1), 0)
 
 
 def best_threshold(p: np.ndarray, labels: np.ndarray) -> float:
-    """Return the one of `THRESHOLDS` with the best Dice of all that is not background, of several the least."""
+    """Return the threshold of `THRESHOLDS` with the best Dice of all structures together; of equal ones, the lowest.
+
+    `p` (n, classes) are probabilities of pixels, and `labels` (n,) their classes; class 0 is the background.
+    """
     there = labels > 0
 
     def dice(threshold: float) -> float:
@@ -302,16 +319,17 @@ def best_threshold(p: np.ndarray, labels: np.ndarray) -> float:
 
 
 WORKERS = {"colour_texture": by_colour_texture, "pixel_filters": by_pixel_filters}
-"""What predicts the test images, by the name that a task gives its control."""
+"""The function that predicts the test images, by the name that a task gives its control (a classifier without a
+network)."""
 
 
 def control(run: Run, paths: Paths, out: Path) -> None:
     """Write `out`: sample, site, role, label, and the task's columns for the test images of all sites of the partition.
 
     Features of the training images of all internal sites together are standardised, and a logistic regression with an
-    L2 penalty is fitted to them (scikit-learn). The penalty is the one of `CS` with the least log
-    loss on the validation images of the internal sites. Images are those that training reads, before the transforms of
-    training. Every call writes the same. Raises UserError where the samples are not images.
+    L2 penalty is fitted to them (scikit-learn). The penalty is the one of `CS` with the least log loss on the
+    validation images of the internal sites. Images are those that training reads, before the transforms of training.
+    Every call writes the same. Raises UserError where the samples are not images.
     """
     prepared = Prepared(paths.data(run.data.id))
     if prepared.images.ndim != 4:
