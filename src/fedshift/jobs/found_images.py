@@ -1,6 +1,6 @@
-"""What a folder or a table of images holds, before there is a study: columns, labels, sites, sizes, masks.
+"""Inspection of a user's folder or table of images before there is a study: columns, labels, sites, sizes, masks.
 
-The table of a folder of scans has a row for each file, with pseudonyms for patients and no other names.
+A folder of scans becomes a table with a row for each file, with pseudonyms for patients and no other names.
 """
 
 from __future__ import annotations
@@ -37,26 +37,27 @@ if TYPE_CHECKING:
 
 
 COLUMNS = ("path", "label", "site", "patient", "series", *CODES, *DEVICE)
-"""Columns of the table that is written."""
+"""Columns of the table that `write_scan_table` writes."""
 KIND = ("SOPClassUID", "SOPInstanceUID")
-"""Elements that say what a file is; they are never written."""
+"""Header elements with the class and the UID of a DICOM file; they are never written."""
 CODE = re.compile(r"[A-Z0-9_ ]{1,16}")
 """What DICOM allows for a code (its value representation CS)."""
 IMAGES = ("Enhanced US Volume Storage",)
-"""Classes of images of which the name does not say it."""
+"""DICOM classes of images whose names do not say that they are images."""
 LOCALISER = "left out: localisers, since there are other images"
 SCREENSHOT = "left out: secondary captures, such as screenshots, since there are other images"
 KEYS = ("patient", "study")
-"""Columns of which a table of labels has one: the number of a patient; the UID or the accession number of a study."""
+"""Columns of which a table of labels has exactly one: the id of a patient; the UID or the accession number of a
+study."""
 SOUND = "get it again, or leave it out"
 
 
 @dataclass
 class Listed:
-    """The rows of a table, with cells of COLUMNS, and what a reader should know.
+    """The rows of a table of scans, each with a cell for each of COLUMNS, and what its reader should know.
 
-    `counts` says how many files have a trait, in the words of the report; `faults` names files that cannot be read; and
-    `unused` is the number of labels that belong to no file.
+    `counts` maps a trait of files, in the words of the report, to the number of files that have it; `faults` names
+    files that cannot be read; and `unused` is the number of labels that belong to no file.
     """
 
     rows: list[tuple[str, ...]] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Listed:
     unused: int = 0
 
     def report(self) -> Iterator[str]:
-        """Yield what was listed and what was not, a line each."""
+        """Yield the lines of a report on the table: numbers of files, patients and labels, and what was left out."""
         patients = len({row[3] for row in self.rows} - {""})
         labelled = sum(bool(row[1]) for row in self.rows)
         yield f"{len(self.rows):,} files of {patients:,} patients; {labelled:,} have a label"
@@ -77,12 +78,12 @@ class Listed:
 
 
 def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path | None = None) -> Listed:
-    """Write the table of all scans and images below a folder, and return what is in it.
+    """Write a table of all scans and images below a folder to `out`, and return its rows and a report.
 
-    `key` is the file with the secret of the pseudonyms, which is made if it is not there. `labels` is a CSV with the
-    columns label, and patient or study. Of DICOM headers, what DEVICE and CODES name is written; the numbers of patient
-    and series become pseudonyms. The patient of other files is the first folder below `folder`, or a volume's own name.
-    Raises UserError for a table that is there already, a folder without scans, and faults of `labels`.
+    `key` is the file with the secret of the pseudonyms, which is made if it does not exist. `labels` is a CSV with the
+    columns label, and patient or study. Of DICOM headers, the elements of DEVICE and CODES are written; the ids of
+    patient and series become pseudonyms. The patient of other files is the name of the first folder below `folder`, or
+    a volume's own name. Raises UserError if `out` exists, for a folder without scans, and for faults of `labels`.
     """
     if out.exists() or out.is_symlink():
         raise UserError(out, "is there already, perhaps with labels", "name a file that is not there, or move this one")
@@ -122,9 +123,10 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
 
 
 class _Row(NamedTuple):
-    """A file as its header tells it, before the numbers of patient and series become pseudonyms.
+    """A file as its header describes it, before the ids of patient and series become pseudonyms.
 
-    `device` are the cells of CODES and DEVICE; `beside` says what the file is where it is meant beside others.
+    `device` are the cells of CODES and DEVICE. `beside` says why the file is left out if there are other images, such
+    as a screenshot; "" for an ordinary image.
     """
 
     file: Path
@@ -136,7 +138,7 @@ class _Row(NamedTuple):
 
 
 def _class(header: Dataset) -> str:
-    """Return the standard's name of the class of a file; empty where the standard does not know it."""
+    """Return the DICOM standard's name of a file's class, such as CT Image Storage; "" for a class of another maker."""
     from pydicom.uid import UID
 
     uid = UID(_text(header, "SOPClassUID"))
@@ -144,7 +146,11 @@ def _class(header: Dataset) -> str:
 
 
 def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, seen: set[str]) -> Iterator[_Row]:
-    """Yield the row of a file; none without an image, or for a copy: `seen` holds the SOPInstanceUIDs so far."""
+    """Yield the row of the file `path` below `folder`; none for a file without an image, and for a copy.
+
+    `counts` counts traits of files, for the report, and `seen` holds the SOPInstanceUIDs of earlier files: both are
+    updated.
+    """
     file = folder / path
     name = file.name.lower()
     if name.endswith((*PLAIN, *NIFTI)):
@@ -191,19 +197,19 @@ def _row(folder: Path, path: str, counts: Counter[str], labels: _Labels | None, 
 
 
 def _text(header: Dataset, element: str) -> str:
-    """Return the text of an element in one line; empty where there is none."""
+    """Return the text of a header's element in one line; "" if the header has none."""
     return " ".join(str(header.get(element) or "").replace("\0", " ").split())
 
 
 def _code(header: Dataset, element: str) -> str:
-    """Return the codes of an element, such as `ORIGINAL/PRIMARY/AXIAL`; empty where one of them is no code."""
+    """Return the codes of a header's element, such as `ORIGINAL/PRIMARY/AXIAL`; "" if one of them is no code."""
     value = header.get(element) or ""
     codes = [value] if isinstance(value, str) else [str(code) for code in value]
     return "/".join(codes) if all(CODE.fullmatch(code) for code in codes) else ""
 
 
 class _Labels:
-    """Labels of patients or studies, from a CSV. No message repeats a cell: they name people."""
+    """Labels of patients or studies, from a user's table. No message repeats a cell, since cells name people."""
 
     def __init__(self, table: Path) -> None:
         rows = read_texts(table, lambda name: name.strip().casefold())
@@ -223,7 +229,7 @@ class _Labels:
         self.used = set[str]()
 
     def of(self, patient: str = "", study: str = "", accession: str = "") -> str:
-        """Return the label of an image; empty where the table has none."""
+        """Return the label of an image by the ids of its patient or study; "" if the table has none."""
         names = (patient,) if self.key == "patient" else (study, accession)
         for name in map(folded, names):
             if name in self.labels:
@@ -246,34 +252,37 @@ WORDS: Mapping[str, Sequence[str]] = {
         *("finding", "grade", "outcome", "dx"),
     ),
 }
-"""Words in the heads of columns, in English and German, by what the column holds; the first are the surest."""
+"""Words in the names of columns, in English and German, by what the column holds; the first are the surest."""
 MASK_WORDS = ("mask", "masks", "maske", "masken", "seg", "segmentation", "labels", "manual", "gt", "annotation")
 """Names of folders, and ends of names of files, that hold masks."""
 IMAGE_WORDS = ("image", "images", "bild", "bilder", "img")
-"""Names of folders that hold the images of masks."""
+"""Names of folders that hold the images to which masks belong."""
 FIELD_WORDS = ("fov", "field_of_view")
-"""Names of folders with masks of the field of view."""
+"""Names of folders that hold masks of the field of view."""
 MOST_CLASSES = 20
 """A column or a level of folders with more values holds no classes, and one with more than MOST_SITES no sites."""
 MOST_SITES = 50
 LOOKED_AT = 200
-"""Files of which the size is read, evenly spread over the table, and folders that are searched for the images."""
+"""The most files whose size is read, evenly spread over the table, and the most folders that are searched for
+images."""
 MASKS_READ = 30
-"""Masks of which all values are read."""
+"""The most masks whose values are read."""
 FALLBACK = "windows-1252"
 """The encoding of a CSV that is not UTF-8: that of Excel in western Europe and America."""
 Choose = Callable[[str, Sequence[str], str], str]
-"""A question, what may be answered, and the answer that is taken where nobody is asked; returns the answer."""
+"""Function that asks the user a question: it takes the question, the possible answers and the default, and returns the
+answer, or the default if nobody can be asked."""
 
 
 @dataclass
 class Found:
-    """A table of images, or a folder without one; its `rows` have the names of ROLES where a column has a meaning.
+    """What was found in a user's table of images, or in a folder of images, which has then been listed in a table.
 
-    `columns` are the heads of the columns by the ROLES that have another name, `folder` is that from which paths count,
-    where it is not that of the table, and `told` what was seen, in lines. Of the files, `sides` are the pixels along
-    the shorter sides, in ascending order, `kinds` how many have each ending, and `colours` whether one is in colours;
-    `masks` are the values of masks.
+    `rows` are the table's, with the names of ROLES for columns that have a meaning, such as site; `columns` maps these
+    roles to the table's own names where they differ. `folder` is the folder to which paths are relative, if it is not
+    the table's. `told` are lines for the user. `sides` are the lengths of the shorter sides of some images, in
+    ascending order, `kinds` the number of files with each ending, and `colours` says whether one is in colours. `masks`
+    are the values in masks.
     """
 
     table: Path
@@ -289,14 +298,15 @@ class Found:
 
     @property
     def base(self) -> Path:
-        """The folder from which paths count."""
+        """The folder to which paths in the table are relative."""
         return self.folder or self.table.parent
 
 
 def find(source: Path, given: Mapping[str, str], choose: Choose) -> Found:
-    """Look at a table of images, and name the columns that have a meaning; `given` are those that the user has named.
+    """Inspect a user's table of images, and find the columns with paths, sites, patients, labels and masks.
 
-    Raises UserError for a table that cannot be read, and where no column names images or sites.
+    `given` maps such a role to the column that the user has named, and `choose` asks the user about the others. Raises
+    UserError for a table that cannot be read, and if no column names images or sites.
     """
     rows, encoding = _read(source)
     columns = _named_columns(rows, given, source)
@@ -320,7 +330,7 @@ def find(source: Path, given: Mapping[str, str], choose: Choose) -> Found:
 
 
 def _read(source: Path) -> tuple[pd.DataFrame, str]:
-    """Return the rows of a table under the heads of its columns, and the encoding of a CSV."""
+    """Return the rows of a table under the names of its columns, and the encoding of a CSV: UTF-8, or else FALLBACK."""
     try:
         return read_texts(source, str.strip), "utf-8"
     except UserError as error:
@@ -330,7 +340,10 @@ def _read(source: Path) -> tuple[pd.DataFrame, str]:
 
 
 def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -> dict[str, str]:
-    """Return the heads of columns by role: those that are given, and those whose heads and cells say what they hold."""
+    """Return the names of columns by role, such as site: those that are `given`, and those that names and cells reveal.
+
+    Raises UserError for a given column that the table does not have.
+    """
     columns = dict[str, str]()
     every = [str(head) for head in rows]
     for role, name in given.items():
@@ -352,9 +365,10 @@ def _named_columns(rows: pd.DataFrame, given: Mapping[str, str], source: Path) -
 
 
 def _rank(head: str, role: str, whole: bool) -> float:
-    """Return how surely the head of a column says what it holds: the lower, the surer; inf for no word of the role.
+    """Return the rank of a column's name for a role, such as site: the lower, the surer; inf if it does not fit.
 
-    Unless it is the `whole` of a word of the head, a word of three letters or more may be its beginning.
+    The rank is the place of the word in WORDS. With `whole`, the word must be a whole word of the name; without, a word
+    of three letters or more may be its beginning.
     """
     parts = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", head).casefold())
     ranks = (
@@ -372,9 +386,9 @@ def _names_files(cells: pd.Series) -> bool:
 
 
 def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: Path, choose: Choose) -> None:
-    """Ask which column of a table holds a role, such as the site, and add it to `columns`.
+    """Ask the user which column of a table holds a role, such as the site, and add it to `columns`.
 
-    Raises UserError where the answer is none, and the role is one that a study needs.
+    Raises UserError if no column does, and a study needs the role.
     """
     most = {"site": MOST_SITES, "label": MOST_CLASSES}.get(role, len(rows))
     free = [str(h) for h in rows if h not in columns.values() and 2 <= rows[h].nunique() <= most]
@@ -389,7 +403,7 @@ def _ask_column(role: str, rows: pd.DataFrame, columns: dict[str, str], source: 
 
 
 def _images_below(rows: pd.DataFrame, columns: Mapping[str, str], top: Path) -> Path:
-    """Return the folder from which the paths of images count: that of the table, or one below it."""
+    """Return the folder to which paths in a table are relative: `top`, the table's own folder, or one below it."""
     if "path" not in columns:
         return top
     cells = rows[columns["path"]].dropna().head(20)
@@ -405,7 +419,7 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def _values(cells: pd.Series, role: str) -> str:
-    """Return what a column holds, in words: its values where they are few, and how many cells are empty."""
+    """Return the content of a column in words: its values if they are few, or their number, and the empty cells."""
     counts = cells.value_counts()
     text = f"{len(counts):,} values"
     if role not in ("path", "patient", "mask") and len(counts) <= MOST_CLASSES:
@@ -415,7 +429,10 @@ def _values(cells: pd.Series, role: str) -> str:
 
 
 def _look(found: Found) -> None:
-    """Add what the files of images and masks say, of some of them, and what is missing."""
+    """Add to `found` endings, sizes and colours of images, values of masks, and the number of missing files.
+
+    Only some of many files are read.
+    """
     cells = found.rows["path"].dropna()
     files = [located(found.base, cell)[0] for cell in cells.unique()]
     found.kinds = Counter(_ending(file) for file in files)
@@ -447,7 +464,7 @@ def _ending(file: Path) -> str:
 
 
 def _mask_values(found: Found) -> tuple[int | str, ...]:
-    """Return the values of some masks that are images, sorted; none for scans."""
+    """Return the sorted values of some masks that are pictures, as numbers or as colours `#rrggbb`; () for scans."""
     from ..datasets._mask_files import mask_values
 
     cells = found.rows["mask"].dropna().unique()
@@ -462,10 +479,11 @@ def _mask_values(found: Found) -> tuple[int | str, ...]:
 
 
 def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose: Choose) -> Found:
-    """Write the table of a folder of images or scans to `out`, and look at it.
+    """Write the table of a folder of images or scans to `out`, and return what was found in it.
 
-    Names of folders give site and class, and the patient where no header does. For the other parameters, and for what
-    is raised, see `write_scan_table`. Without a class from folders or `labels` it raises UserError, too.
+    Names of folders give site and class, and the patient if no header does; `choose` asks the user about them. `key`
+    and `labels` are those of `write_scan_table`. Raises UserError as that function does, and if neither folders nor
+    `labels` give a class.
     """
     listed = write_scan_table(folder, folder.resolve().name, out, key, labels)
     rows = read_texts(out)
@@ -496,7 +514,11 @@ def list_folder(folder: Path, out: Path, key: Path, labels: Path | None, choose:
 
 
 def _with_masks(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return rows of images with the masks that lie beside them, by their names, and what was left out, in lines."""
+    """Return the rows of images, with the masks that belong to them by name, and lines on what was left out.
+
+    Masks are those of structures (column mask) and of the field of view (column valid). Images without masks are
+    dropped. Without any mask, return all rows.
+    """
     kinds = rows["path"].map(_kind)
     if not kinds.eq("mask").any():
         return rows, []
@@ -516,7 +538,7 @@ def _with_masks(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _kind(path: str) -> str:
-    """Return whether a file is an image, a mask or a field of view, by the names of its folders and its own."""
+    """Return the kind of a file, `image`, `mask` or `field` (of view), by the names of its folders and its own."""
     *folders, name = Path(path.casefold()).parts
     if set(folders) & set(FIELD_WORDS):
         return "field"
@@ -525,7 +547,7 @@ def _kind(path: str) -> str:
 
 
 def _bare(path: str) -> tuple[str, ...]:
-    """Return the parts of a path that an image and its masks share."""
+    """Return the parts of a path that an image and its masks share: without ending and words such as mask or images."""
     *folders, name = Path(path.casefold()).parts
     stem = [part for part in name.partition(".")[0].replace("-", "_").split("_") if part not in MASK_WORDS]
     kinds = (*MASK_WORDS, *IMAGE_WORDS, *FIELD_WORDS)
@@ -533,9 +555,10 @@ def _bare(path: str) -> tuple[str, ...]:
 
 
 def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Series]:
-    """Return what the names of folders say of each row: site, label and patient, as far as they do.
+    """Return the site, the label and the patient of each row, by role, as far as the names of folders give them.
 
-    `scans` says that all files are scans, whose headers know the patient.
+    `scans` says that all files are scans, whose headers know the patient. `choose` asks the user what each level of
+    folders names.
     """
     folders = [Path(path).parts[:-1] for path in rows["path"]]
     depth = max(map(len, folders))
@@ -566,10 +589,11 @@ def _levels(rows: pd.DataFrame, scans: bool, choose: Choose) -> dict[str, pd.Ser
 
 
 def _roles_of(levels: Sequence[pd.Series], known: bool) -> list[str]:
-    """Return what each level of folders seems to name: site, label, patient or nothing. `known`: classes are known.
+    """Return what each level of folders seems to name: site, label, patient or nothing.
 
-    A level whose names come again below several folders of the first one crosses it: of the two, that with fewer names
-    holds the classes, and the lower one if they have as many.
+    `known` says that classes are known from elsewhere. A level whose names come again below several folders of the
+    first level crosses the first level: the one of the two with fewer names holds the classes, and the lower one if
+    they have as many.
     """
     if not levels:
         return []

@@ -1,4 +1,4 @@
-"""Image files of a folder or a table to which a run is applied: all are listed, and read batch by batch."""
+"""Image files of a folder or a table to which a run is applied: all are listed, and they are read batch by batch."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 CARRIED = ("label", "site", "patient")
-"""Columns of a table that are kept, beside the path of an image."""
+"""Columns of a user's table that are kept in the table of predictions, beside the path of an image."""
 LOOKS = ("brightness", "contrast", "colour")
-"""What `looks` measures of an image."""
+"""Names of the three numbers that `looks` measures of an image."""
 
 
 def looks(images: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ def looks(images: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FileImage:
-    """An image in the size of its file.
+    """An image in the size of its file, and where it lies in the square that the network sees.
 
     `pixels` are (height, width, 3), uint8. `place` says, for rows and for columns, where the image begins in its
     prepared square and how long it is there, in pixels of the square; what lies outside was cut off.
@@ -57,7 +57,10 @@ class FileImage:
     place: Sequence[tuple[float, float]]
 
     def restored(self, mask: np.ndarray) -> np.ndarray:
-        """Return a mask of the square in the size of the file, by the nearest pixel; 0 where the image was cut off."""
+        """Return a mask (side, side) of the square in the size of the file, by the nearest pixel.
+
+        It is 0 where the image was cut off.
+        """
         # Rounded first, since the centre of a pixel may lie on the edge of one of the square.
         nearest = [
             np.floor(np.round(begin + (np.arange(side) + 0.5) * length / side, 9)).astype(int)
@@ -70,11 +73,11 @@ class FileImage:
 
 
 class ImageFiles(OwnImages):
-    """Image files of any source, read and scaled to the form of a run's images.
+    """Image files of a user, read and scaled to the shape of a run's images.
 
-    The dataset `own_images` cuts out the centre of what is not square, and so do these; with `padding` black is added
-    instead. `table` is a folder, or a CSV that needs only the column `path`; `carried` are columns that are kept.
-    `otherwise` says what else the caller offers where an image cannot be read.
+    The centre of what is not square is cut out, as in the dataset `own_images`; with `padding` black is added instead.
+    `table` is a folder, or a CSV that needs only the column `path`; `carried` are the columns of it that are kept.
+    `otherwise` ends the advice for an image that cannot be read, with what else the caller offers.
     """
 
     channels: int = 3
@@ -85,7 +88,10 @@ class ImageFiles(OwnImages):
 
     @classmethod
     def of(cls, run: Run, source: Path, otherwise: str = "") -> ImageFiles:
-        """Return the files of `source` for a run. Raises UserError where a run's images have no square shape."""
+        """Return the image files in `source`, a folder or a CSV, to be read as a run's images are.
+
+        Raises UserError for a run whose images are not square.
+        """
         data = run.data.dataset
         shape = run.data.shape
         if not shape:
@@ -134,7 +140,10 @@ class ImageFiles(OwnImages):
         return self._scans(rows, self.base).rows
 
     def _rows(self) -> pd.DataFrame:
-        """Return the rows of the table that names the images."""
+        """Return the rows of the table that names the images.
+
+        Raises UserErrors for a table without paths, and for bad cells.
+        """
         rows = read_rows(self.table)
         rows = renamed(rows, {role: name for role, name in self.columns.items() if headed(name) in rows})
         if "path" not in rows:
@@ -159,12 +168,12 @@ class ImageFiles(OwnImages):
         return self.table if self.table.is_dir() else self.table.parent
 
     def require(self, paths: pd.Series) -> None:
-        """Raise UserError for a path of the table that names no file."""
+        """Raise UserErrors if `paths`, a column of the table, name files that do not exist."""
         if not self.table.is_dir():
             require_none(file_faults(self.table, self.base, paths, self._remedy))
 
     def fault(self, path: str) -> str:
-        """Return why a file cannot be read as an image; an empty text if it can."""
+        """Return the reason why a file cannot be read as an image; "" if it can."""
         try:
             self.read(path)
         except UserError as error:
@@ -188,7 +197,7 @@ class ImageFiles(OwnImages):
         return prepared, reduction
 
     def original(self, path: str) -> FileImage:
-        """Read an image in the size of its file. Raises UserError that names the file."""
+        """Read an image in the size of its file, for masks of that size. Raises UserError that names the file."""
         image = self._image(self.base, path)
         place = self._place(image.shape[:2])
         file, _ = located(self.base, path)
@@ -253,7 +262,7 @@ def images_of(folder: Path) -> Iterator[str]:
 
 @dataclass(eq=False)
 class FileSamples:
-    """Images that are read when a batch asks for them; instead of a label, each has its place among the paths.
+    """Images that are read when a batch asks for them. Their labels are their positions in `paths`.
 
     `transforms` are those of a batch, as in `MappedSamples`, and `each` is the function `map`, or that of a pool of
     threads. Of the images read so far, `reduction` (n,) says how many times smaller each is than in its file, 0 if it
@@ -275,7 +284,10 @@ class FileSamples:
         return len(self.paths)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs (batch, channels, height, width), float32, and `index` (batch,), int64."""
+        """Return the inputs (batch, channels, height, width), float32, of the images at the positions `index` (batch,).
+
+        The second value is `index` itself, int64, in place of labels.
+        """
         images, self.reduction[index] = zip(*self.each(self.files.read, self.paths.iloc[index]), strict=True)
         rows = np.arange(len(index))
         self.looks[index] = looks(np.stack(images))
