@@ -62,12 +62,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class MaskReader:
-    """Function from logits and targets of a batch to predictions, which also takes down predicted masks.
+    """Function from logits and targets of a batch to predictions; it also keeps the predicted masks of a site.
 
     `order` are the stored rows of the site (n,) in the order in which they are predicted, `spacing` (n, 2) the
-    millimetres between rows and columns of each image in stored order, and `structures` the classes of each structure
-    whose `histograms` are taken down, by its name. One reader serves one site. Until the site is done it holds the mask
-    of each image as a PNG file, since only then it is known which ones are kept: a kilobyte or two an image.
+    millimetres between rows and columns of each image in stored order, and `structures` maps the name of each structure
+    whose `histograms` are kept to its classes. One reader serves one site. Until the site is done it holds the mask of
+    each image as a PNG file, since only then it is known which ones are kept: a kilobyte or two an image.
     """
 
     task: Task
@@ -97,10 +97,11 @@ class MaskReader:
         return self.task.predictions(logits, y, spacing=spacing)
 
     def kept(self, predictions: np.ndarray) -> dict[str, list[Any]]:
-        """Return the column `mask` of a site, with None for images whose mask is not kept; nothing without masks.
+        """Return the columns of a site's masks for the table of predictions; {} for a task without masks.
 
-        Further columns hold the histograms of each structure, a list an image: `inside_disc` and `outside_disc`.
-        `predictions` (n, columns) are those of all images in stored order.
+        The column `mask` holds PNG files, and None for images whose mask is not kept. Further columns hold the
+        histograms of each structure, an array an image: `inside_disc` and `outside_disc`. `predictions` (n, columns)
+        are those of all images in stored order.
         """
         if not self.task.has_masks:
             return {}
@@ -116,13 +117,14 @@ class MaskReader:
 
 
 ORIGINS = "origins"
-"""The attribute of a table of predictions that holds what each inference was made from, by the id of the inference."""
+"""The attribute of a table of predictions that maps the id of each inference to its origin: a digest of what its
+predictions were made from."""
 
 
 def origins_of(run: Run, inferences: Mapping[str, Inference], paths: Paths) -> dict[str, str]:
-    """Return a digest of what the predictions of each inference follow from, beside the tensors of the run.
+    """Return the origin of each inference's predictions: a digest of all they depend on but the tensors of the run.
 
-    These are code, images, samples and partition; "" where no checksum of the files was recorded.
+    This means code, images, samples and partition. It is "" if no checksum of these files was recorded.
     """
     data = paths.data_files(run.data.id)  # the card holds checksums of the images
     sums = [checksum_of(file) for file in (data.card, data.samples, paths.partition(run.partition_id))]
@@ -133,10 +135,11 @@ def origins_of(run: Run, inferences: Mapping[str, Inference], paths: Paths) -> d
 
 
 def kept_predictions(files: RunFiles, wanted: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """Return the stored predictions of a run that can be used again, by inference.
+    """Return the stored predictions of a run that can be used again, by the id of the inference.
 
-    `wanted` maps each inference to its origin, a digest of the code and the settings that make its predictions. A file
-    that is damaged, or was predicted with other weights than the run has now, is passed over.
+    `wanted` maps each inference to its origin, a digest of the code and the data that its predictions depend on: a
+    stored prediction must have the same one. A file that is damaged, or was predicted with other weights than the run
+    has now, is passed over.
     """
     found: dict[str, pd.DataFrame] = {}
     for file in files.every_prediction:
@@ -160,21 +163,23 @@ def predict(
 ) -> None:
     """Write `out`: sample, site, role, split, label, and p0, p1, ... for the test images of all sites of a run.
 
-    An internal site is predicted with the tensors that stayed there, or with its personal network, and an external site
-    with the global network; where clients share no model, external sites are left out. An inference with `client` takes
-    that client's tensors for all sites, one with `network: global` the global ones.
+    `folder` is the run's, and `inferences` maps ids to the ways of prediction. An internal site is predicted with the
+    tensors that stayed there, or with its personal network, and an external site with the global network; where clients
+    share no model, external sites are left out. An inference with `client` takes that client's tensors for all sites,
+    one with `network: global` the global ones.
 
-    Several inferences, by id, share one load of model and data, and a column `inference` says which. Predictions that
-    any table of the run holds already are taken from there (see `kept_predictions`). Where an inference uses labels,
-    `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns `count_...` hold
-    what an inference has counted at a site, in all rows of its test images.
+    Several inferences share one load of model and data, and a column `inference` says which one made a row. Predictions
+    that any table of the run holds already are taken from there (see `kept_predictions`). Where an inference uses
+    labels, `adapted` is true for test images whose labels the model has seen: they must not be scored. Columns
+    `count_...` hold what an inference has counted at a site, in all rows of its test images.
 
-    With two classes, and of more and of masks with `val`, rows whose `split` is val predict the validation images of
-    internal sites, which choose the threshold of an operating point and calibrate prediction sets. The inference begins
-    anew for them, so that nothing passes from test images to these. One that uses labels predicts test images only,
-    since it may have been adapted to the validation images. Of masks, `val` also adds the histograms of `MaskReader`.
+    Rows whose `split` is val predict the validation images of internal sites, which choose the threshold of an
+    operating point and calibrate prediction sets. They are written for two classes and, with `val`, also for more
+    classes and for masks. The inference begins anew for them, so that nothing passes from test images to validation
+    images. An inference that uses labels predicts test images only, since it may have been adapted to the validation
+    images. Of masks, `val` also adds the histograms of `MaskReader`.
 
-    Raises UserError where the run is not there.
+    Raises UserError if the run does not exist.
     """
     run = load_run(folder)
     files = RunFiles(folder)
@@ -198,7 +203,11 @@ def predict(
 def _made(
     run: Run, folder: Path, inferences: Mapping[str, Inference], paths: Paths, threads: int, val: bool
 ) -> dict[str, pd.DataFrame]:
-    """Return the predictions of a run by inference, made anew."""
+    """Compute the predictions of a run in `folder` by each inference, and return them by the inference's id.
+
+    With `val`, validation images are predicted for every task; else only for two classes. Raises UserError if no site
+    has test images.
+    """
     device = take_device(threads)
     images = RunImages(run, paths, device)
     network = Network(run, folder, images.prepared.shape, device)
@@ -241,14 +250,20 @@ class Predicted:
             self.structures = dict(zip(self.task.names(classes), self.task.scored(len(classes)), strict=True))
 
     def _opened(self, site: str, rows: pd.DataFrame) -> tuple[nn.Module, MappedSamples, Site, MaskReader]:
-        """Return the network for a site, its images in some rows, what is known there, and what reads predictions."""
+        """Return the network for a site, its images, what the inference knows there, and the reader of predictions.
+
+        `rows` are rows of the partition, all of this site.
+        """
         model = self.network.at(self.inference.network_at(site), self.inference.external_bn)
         order = self.inference.image_order(len(rows))
         reader = MaskReader(self.task, order, self.images.spacing(rows), self.structures)
         return model, self.images.samples(rows), self.knowledge(site), reader
 
     def test(self, site: str, rows: pd.DataFrame, validation: pd.DataFrame) -> pd.DataFrame:
-        """Return predictions of the test images of a site; an inference with labels may take `validation` images."""
+        """Return the predictions of the test images of a site, the `rows` of the partition.
+
+        An inference that uses labels may adapt to the `validation` images, too.
+        """
         images, inference, device = self.images, self.inference, self.images.device
         model, test, place, reader = self._opened(site, rows)
         seen: dict[str, np.ndarray] = {}
@@ -263,7 +278,7 @@ class Predicted:
         return _table(rows, test, self.columns, p, **seen, **counted, **reader.kept(p))
 
     def validation(self, site: str, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """Yield predictions of the validation images of a site; none where they are too few."""
+        """Yield a table of predictions of a site's validation images; none if they are too few for the inference."""
         model, val, place, reader = self._opened(site, rows)
         settings = self.images.device, self.bar, place, self.task, reader, self.deterministic
         try:
@@ -276,9 +291,9 @@ class Predicted:
 
 
 def site_knowledge(inference: Inference, network: Network, images: RunImages) -> Callable[[str], Site]:
-    """Return the function from a site to what an inference can know there besides the images.
+    """Return the function from a site's name to a Site: what an inference knows of the site besides its images.
 
-    If the inference asks something of the internal sites, they answer here, from their training images alone.
+    If the inference asks for numbers from the internal sites, they are computed here, from training images alone.
     """
     run = images.run
     device = images.device
@@ -309,15 +324,19 @@ def site_knowledge(inference: Inference, network: Network, images: RunImages) ->
 def _table(
     rows: pd.DataFrame, samples: MappedSamples, names: Sequence[str], predictions: np.ndarray, **columns: Any
 ) -> pd.DataFrame:
-    """Return the predictions of some samples: where they belong, labels, and predictions (n, columns) by name."""
+    """Return a table of predictions: sample, site, role, split, label, and predictions (n, columns) under `names`.
+
+    `columns` are further columns by name.
+    """
     columns = {**columns, **dict(zip(names, predictions.T, strict=True))}
     return rows[["sample", "site", "role", "split"]].assign(label=samples.labels.numpy(), **columns)
 
 
 def architecture(run: Run, shape: tuple[int, ...], filled: bool = False) -> nn.Module:
-    """Return the network of a run, for stored images of `shape`; with `filled`, as it was before training.
+    """Return the untrained network of a run, for stored images of `shape`.
 
-    Otherwise it needs no file of pretrained weights, since others will take their place.
+    With `filled` it has the tensors with which the training began. Without, no file of pretrained weights is needed,
+    since trained tensors will take their place.
     """
     model = run.model if filled else run.model.unfilled()
     network = initialise(model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
@@ -325,9 +344,9 @@ def architecture(run: Run, shape: tuple[int, ...], filled: bool = False) -> nn.M
 
 
 class Network:
-    """Network of a trained run, for stored images of `shape` (channels, height, width), or (features,).
+    """The network of a trained run in `folder`, for stored images of `shape`: (channels, height, width) or (features,).
 
-    Raises UserError where the files of the run are not there, or hold no safetensors.
+    Raises UserError if files of the run are missing, or hold no safetensors.
     """
 
     def __init__(self, run: Run, folder: Path, shape: tuple[int, ...], device: torch.device) -> None:
@@ -358,11 +377,11 @@ class Network:
         }
 
     def at(self, site: str, external_bn: str = "clients") -> nn.Module:
-        """Return the network with the tensors that stayed at a site, and with global ones where none did.
+        """Return the network with the tensors that stayed at a site, and with global ones for all others.
 
-        The global tensors of batch norm that stays with clients are the mean of theirs; with `external_bn` "initial"
+        The global tensors of batch norm that stays with clients are the mean over clients; with `external_bn` "initial"
         they are those from before the training. It is the same module at each call, unless several networks predict the
-        site together: then it is a `Blended`. Raises UserError where the tensors are not those of the run's model.
+        site together: then it is a `Blended`. Raises UserError if the tensors are not those of the run's model.
         """
         blend = self.blends.get(site if site in self.clients else "")
         if blend is None:
@@ -372,7 +391,7 @@ class Network:
         return Blended(networks, tuple(blend["networks"].values()), blend["of"])
 
     def _with(self, name: str, replaced: Mapping[str, Tensor] = MappingProxyType({})) -> nn.Module:
-        """Return the network with tensors from `replaced`, else those saved under a name, else global ones."""
+        """Return the network with tensors from `replaced`, else those saved for client `name`, else the global ones."""
         tensors = {key: self.local.get(f"{name}/{key}", value) for key, value in self.shared.items()} | dict(replaced)
         if self.stayed:
             problem = f"lacks {self.stayed[0]}, which stayed at the sites of its federation"
@@ -385,12 +404,15 @@ class Network:
 
 
 def _forms(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, bool]]:
-    """Return the shape of each tensor, and whether it holds floats."""
+    """Return the shape of each tensor, and whether it holds floating-point numbers, by name."""
     return {key: (tensor.shape, tensor.is_floating_point()) for key, tensor in tensors.items()}
 
 
 def _blends(path: Path, text: str) -> dict[str, dict[str, Any]]:
-    """Return the networks that predict sites together, with their weights. Raises UserError for any other text."""
+    """Return the networks that predict a site together, with their weights, by site, from the JSON `text`.
+
+    Raises UserError, which names the file `path`, for any other text.
+    """
     try:
         blends = require_object(path, json.loads(text), {})
         for blend in blends.values():
@@ -412,7 +434,7 @@ def load_run(folder: Path) -> Run:
 
 
 class SiteFeatures(NamedTuple):
-    """The features (n, d), float64, of some test images of a site under an inference, with their names (n,)."""
+    """Features (n, d), float64, of some test images of a site under an inference; `samples` are their names (n,)."""
 
     inference: str
     site: str
@@ -423,12 +445,12 @@ class SiteFeatures(NamedTuple):
 def features(
     folder: Path, asked: Mapping[str, tuple[Inference, tuple[str, ...]]], paths: Paths, each: int, threads: int = 1
 ) -> Iterator[SiteFeatures]:
-    """Yield the features of at most `each` random test images of sites of a run.
+    """Yield the features, the inputs of the last layer, of at most `each` random test images of sites of a run.
 
-    `asked` names the inferences by key, each with the sites that it sees. An inference sees all test images of a site,
-    as for predictions; features of the drawn ones are kept. An internal site without test images shows those of
-    validation. Nothing is yielded where several networks predict a site
-    together. Raises UserError where the run is not there, or its network has no linear layer.
+    `asked` maps a key to an inference and the sites that it predicts. An inference sees all test images of a site, as
+    for predictions; features of the drawn ones are kept. For an internal site without test images, validation images
+    are taken. Nothing is yielded where several networks predict a site together. Raises UserError if the run does not
+    exist, or its network has no linear layer.
     """
     run = load_run(folder)
     device = take_device(threads)
@@ -460,8 +482,9 @@ def last_inputs(
 ) -> np.ndarray:
     """Return the inputs (n, d), float64, of the last linear layer for the samples at the positions `drawn` (n,).
 
-    The inference predicts all samples in its own order and batches. Where a network passes a batch several times, the
-    first pass counts. `deterministic` is that of `nn.device.arithmetic`.
+    The inference predicts all samples in its own order and batches. If a network passes a batch several times, the
+    first pass counts. `place` holds what the inference knows of the site. `deterministic` is that of
+    `nn.device.arithmetic`.
     """
     order = inference.image_order(len(samples))
     indices = [order[start : start + inference.batch_size] for start in range(0, len(order), inference.batch_size)]

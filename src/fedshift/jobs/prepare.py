@@ -1,6 +1,6 @@
 """Preparation of data: from raw files to arrays that can be memory-mapped, and to the table of a partition.
 
-The page shows notes on the raw images that cannot be read, are much too large, or have names that differ, so that no
+Notes on raw images that cannot be read, are much too large, or have names that differ are shown on the page, so that no
 image is left out or shrunk beyond recognition without a word.
 """
 
@@ -44,11 +44,11 @@ BLOCK = 1024
 
 Seen = tuple[str, bool, bool, bytes]
 DARK = 64
-"""A quarter of the values of 8 bits."""
+"""A site whose brightest value (of 255) is below this one counts as dark: a quarter of the range."""
 PROBE = 48
 """Number of images that are read to estimate the total time."""
 LARGE = 16
-"""Pixels along a side for each pixel that is kept, above which an image is much too large."""
+"""Pixels along a side in the file for each prepared pixel, above which an image is much too large."""
 WHOLE_SLIDES = (
     "as wide and high as what the network sees of them, which shows little of their detail. If they are whole slides, "
     "cut them into patches first"
@@ -59,8 +59,8 @@ WHOLE_SLIDES = (
 def obtain(data: Data, raw: Path, mirror: Path | None, code: str = "") -> None:
     """Put the raw files of a dataset into `raw`: download them, copy them from the mirror, or write a miniature.
 
-    `raw/source.json` says which dataset it is, and whether it is a miniature; of downloaded files it also says where
-    they came from, and what about them was verified.
+    `raw/source.json` says which dataset it is, whether it is a miniature (synthetic images), and the digest `code` of
+    the code that drew it; of downloaded files it also says where they came from, and what about them was verified.
     """
     raw.mkdir(parents=True, exist_ok=True)
     record = {"dataset": data.dataset.spec(), "synthetic": data.synthetic, "code": code}
@@ -76,12 +76,14 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
     samples.parquet is image i. With masks it has the columns SPACING where the dataset knows the size of all pixels.
-    Images go through the transforms of `data.prepare`. pixels.parquet has what checks need
-    of each prepared image (see `seen`) beside its sample. Memory holds one block of images, whatever their
-    number. If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data,
-    the user's own images and `code` are the same. Images that cannot be read are left out if the dataset says so, and
-    counted in card.json. Raises UserError for labels or samples that are not as documented, and UserErrors that name
-    the images that are missing, broken or of another size: up to 20 of them, and the number of the others.
+    Images go through the transforms of `data.prepare`. pixels.parquet has what checks need of each prepared image (see
+    `seen`) beside its sample. Memory holds one block of images, whatever their number.
+
+    If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data, the user's
+    own images and `code`, the digest of the preparing code, are the same. Images that cannot be read are left out if
+    the dataset says so, and counted in card.json. Raises UserError for labels or samples that are not as documented,
+    and UserErrors that name the images that are missing, broken or of another size: up to 20 of them, and the number of
+    the others.
     """
     opened = data.dataset.open(raw)
     listed = _checked(opened.samples.reset_index(drop=True), data.dataset.classes, opened.further)
@@ -136,14 +138,17 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
 
 
 def assign(run: Run, samples: Path, out: Path, code: str = "") -> None:
-    """Write `out`: the sample, site, role and split of each sample of a run's partition, given samples.parquet."""
+    """Write `out`: sample, site, role and split of each sample of a run's partition, from the table samples.parquet.
+
+    `code` is the digest of the code that assigns samples, which `out` states.
+    """
     table = run.partition.assign(read_samples(samples))
     table.attrs = {"code": code, "partition": run.partition_id}
     write_table(out, table)
 
 
 def readable_rows(image: Callable[[int], object], number: int, threads: int) -> np.ndarray:
-    """Return the rows (n,) of images that can be read, each once. Raises UserErrors where none of `number` can be."""
+    """Return the rows (m,), of `number` rows, for which `image` reads an image. Raises UserErrors if it reads none."""
 
     def attempt(i: int) -> UserError | None:
         try:
@@ -162,10 +167,10 @@ def readable_rows(image: Callable[[int], object], number: int, threads: int) -> 
 def notes(
     samples: pd.DataFrame, rows: np.ndarray, reduction: Callable[[int], float] | None, threads: int
 ) -> Iterator[str]:
-    """Yield the notes of the page on `samples`, of which `rows` are read.
+    """Yield the notes on raw images for the page. Of the rows of `samples`, `rows` (m,) can be read.
 
-    They name images that are left out, images that are too large, and names that are spelt in several ways. `reduction`
-    returns how many times smaller than in its file an image is kept, along a side.
+    The notes name images that are left out, images that are too large, and names that are spelt in several ways.
+    `reduction` returns how many times smaller than in its file an image is kept, along a side.
     """
     sites = samples["site"].astype(str)
     lost = sites.drop(sites.index[rows])
@@ -181,13 +186,20 @@ def notes(
 
 
 def _images(sites: pd.Series, before: str = "") -> str:
-    """Return a clause about images at these sites, such as `3 images (2 at A, 1 at B) are`."""
+    """Return the beginning of a sentence about images at `sites` (n,), such as `3 images (2 at A, 1 at B) are`.
+
+    `before` stands before the verb.
+    """
     verb = "is" if len(sites) == 1 else "are"
     return " ".join(filter(None, [f"{counted(len(sites), 'image')} ({_at(sites)})", before, verb]))
 
 
 class _Reader:
-    """Raw images after the preparing transforms, by prepared row. Raises UserErrors where none can be read."""
+    """Reader of images by their prepared row: raw images after the transforms of `data.prepare`.
+
+    `raw` reads an image by its raw row, and `rows` (n,) are the raw rows of the `samples`. Raises UserErrors if no
+    image can be read.
+    """
 
     def __init__(self, data: Data, raw: Callable[[int], np.ndarray], rows: np.ndarray, samples: pd.DataFrame) -> None:
         self.data, self.raw = data, raw
@@ -196,14 +208,14 @@ class _Reader:
         self.shape = (len(samples), *self.first.shape)
 
     def image(self, i: int) -> np.ndarray:
-        """Return a prepared image. Raises UserError for one that cannot be read."""
+        """Return the prepared image in row `i`. Raises UserError if it cannot be read."""
         x = self.raw(int(self.rows[i]))
         for transform in self.data.prepare:
             x = transform.prepare(x)
         return x
 
     def attempt(self, i: int) -> np.ndarray | UserError:
-        """Return a prepared image, or the error that says what is wrong with it."""
+        """Return the prepared image in row `i`, or the error if it is unreadable or shaped unlike the first image."""
         try:
             x = self.image(i)
         except UserError as error:
@@ -216,7 +228,7 @@ class _Reader:
         return UserError(f"image {self.samples['sample'][i]!r}", problem, "give all images the same size")
 
     def _first(self) -> np.ndarray:
-        """Return the first image that can be read."""
+        """Return the first prepared image that can be read. Raises UserErrors if none can."""
         faults: list[UserError] = []
         for i in range(len(self.samples)):
             try:
@@ -227,9 +239,10 @@ class _Reader:
 
 
 def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: Path, threads: int) -> np.ndarray:
-    """Write the masks (n, height, width), uint8, of all images, and return the share of each that is not background.
+    """Write the masks (n, height, width), uint8, to `out`; return the share of pixels of each that are not background.
 
-    Raises UserErrors that name masks that cannot be read, have another size than their image, or unknown classes.
+    `raw` reads the mask of a raw row. Raises UserErrors that name masks that cannot be read, have another size than
+    their image, or unknown classes.
     """
     assert raw is not None
     number, height, width = reader.shape[:3]
@@ -260,7 +273,7 @@ def _write_masks(reader: _Reader, raw: Callable[[int], np.ndarray] | None, out: 
 
 
 def dark_sites(images: Iterable[np.ndarray], sites: pd.Series) -> Iterator[str]:
-    """Yield the sites, with their brightest value, where no value of any image reaches a quarter of the range."""
+    """Yield a sentence that names the sites whose images are all dark: no value reaches a quarter of the range."""
     brightest: dict[str, int] = {}
     for site, image in zip(sites, images, strict=True):
         # At most sites the first image settles it: no other one is looked at.
@@ -275,12 +288,12 @@ def dark_sites(images: Iterable[np.ndarray], sites: pd.Series) -> Iterator[str]:
 
 
 def _at(site: pd.Series) -> str:
-    """Return how many images there are at each site, in words."""
+    """Return the number of images at each site in words, such as `2 at A, 1 at B`, from the site of each image."""
     return ", ".join(f"{count:,} at {name}" for name, count in site.value_counts(sort=False).items())
 
 
 def _add_spacing(samples: pd.DataFrame, spacing: Sequence[Spacing | None]) -> Iterator[str]:
-    """Add the columns SPACING where the spacing of all images is known, and yield that it is known of some only.
+    """Add the columns SPACING if the spacing of all images is known; yield a note if it is known for some only.
 
     Distances in millimetres and in pixels have no mean, so that one image without spacing leaves all in pixels.
     """
@@ -295,7 +308,10 @@ def _add_spacing(samples: pd.DataFrame, spacing: Sequence[Spacing | None]) -> It
 
 
 def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError], threads: int) -> list[Seen]:
-    """Append the images that the array lacks; return what is kept of all pixels. Raises UserErrors for bad ones."""
+    """Append the images that the array still lacks, and return the facts (see `seen`) of all its images.
+
+    `attempt` returns the image of a row, or an error. Raises UserErrors if there are errors.
+    """
     pixels = [seen(row) for row in array.written()]
     faults: list[UserError] = []
     number = 0
@@ -317,7 +333,10 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
 
 
 def seen(image: np.ndarray) -> Seen:
-    """Return an image's fingerprint, whether it has no contrast, whether no colour, and the codes of its look."""
+    """Return facts of an image: its fingerprint, whether it lacks contrast, whether colour, and the codes of its look.
+
+    Equal codes tell similar images (see `data.looks`).
+    """
     codes = look(image).astype("<u8").tobytes() if image.ndim == 3 else b""
     return fingerprint(image), is_flat(image), is_grey(image), codes
 
@@ -332,7 +351,10 @@ def fingerprint(image: np.ndarray) -> str:
 
 
 def _announce(array: GrowingArray, image: Callable[[int], object], size: int, threads: int, out: Path) -> None:
-    """Say how much disk and time the preparation will take. Raises UserError if the disk has too little room."""
+    """Print how much disk and time the preparation will take. Raises UserError if the disk has too little room.
+
+    `image` prepares the image of a row, of which a few are timed, and `size` is the bytes of an image.
+    """
     left = array.total - array.rows
     require_space(out.parent, left * size)
     if array.rows:
@@ -390,7 +412,7 @@ PIECE = 16
 def each(function: Callable[[Any], T], items: Sequence[Any] | np.ndarray, threads: int) -> Iterator[T]:
     """Yield what `function` returns for each item, in order, from up to `threads` threads.
 
-    For one thread that is the caller's own. Threads take items in pieces: handing one image over takes longer than
+    With one thread, the caller's own computes. Threads take items in pieces: handing one image over takes longer than
     reading a small one.
     """
     if threads <= 1:

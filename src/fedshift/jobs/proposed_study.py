@@ -23,46 +23,49 @@ FIRST = (
     *("benign", "normal", "negative", "healthy", "control", "none", "no", "absent", "nevus", "naevus", "false", "0"),
     *("gutartig", "negativ", "gesund", "kontrolle", "nein", "unauffällig", "background"),
 )
-"""Words for the class that is not looked for: it comes first, and the other one is the positive class."""
+"""Beginnings of names of the negative class, which comes first; the other one is the positive class."""
 SOUGHT = (
     *("malign", "tumor", "tumour", "cancer", "carcinoma", "melanoma", "metasta", "lesion", "positiv", "disease"),
     *("bösartig", "karzinom", "krebs", "krank"),
 )
-"""Words in the name of the positive class, where none of FIRST tells."""
+"""Parts of names of the positive class, used if none of FIRST decides."""
 UNKNOWN = (PLACEHOLDERS - {"0"}) | {"", "unklar", "fehlt"}
-"""Labels, as `folded` folds them, that say that the class is not known. The number 0 is a class."""
+"""Labels, as `folded` spells them, that say that the class is unknown. The number 0 is a class."""
 ENOUGH = 20
 """Patients of the rarest class that an external site should have: with fewer, its interval says little."""
 FEW_IMAGES = 10
-"""A site that trains has at least so many images of each class."""
+"""The least number of images of each class at a site that trains."""
 FEW_PATIENTS = 25
-"""With fewer patients at a site that trains, a single split tests on a handful: folds test each patient once."""
+"""If a site that trains has fewer patients, folds are proposed, which test each patient once: a single split tests
+few."""
 LEAST_PATIENTS = 6
-"""A site with fewer patients is not split, and cannot train."""
+"""The least number of patients at a site that trains: with fewer, its images are not split."""
 UNEQUAL = 0.35
-"""A smaller share of a class makes classes unequal: accuracy is then high for a network that never names it."""
+"""Share of the rarest class below which accuracy is not proposed: it is high for a network that never predicts that
+class."""
 LARGEST = {False: 64, True: 128}
 """The largest side of images that is proposed, without and with masks: a laptop gives a first page in minutes."""
 STEP = 16
 LEAST_STEPS = 5
-"""Steps of the smallest site in a round, with the largest batch that is proposed."""
+"""The least number of steps of the smallest site in a round, by which the batch size is proposed."""
 STEPS = {False: 500, True: 250}
-"""Local steps of a mean site in all rounds together, without and with masks, whose steps take longer."""
+"""Local steps of a mean site in all rounds together, by whether there are masks: steps with masks take longer."""
 ROUNDS = (20, 60)
 
 
 @dataclass
 class Proposal:
-    """A study as the content of its YAML file, by key, and the reason for each choice, in sentences."""
+    """A proposed study: the content of its YAML file, and sentences with the reason for each choice."""
 
     study: dict[str, Any]
     reasons: list[str]
 
 
 def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
-    """Propose a study of the images that were found, for a YAML file in `folder`. Nobody has looked at any result.
+    """Propose a study of the images in `found`, for a YAML file in `folder`.
 
-    Raises UserError where there are no two classes.
+    Choices follow from counts and sizes alone, since no result exists; `choose` asks the user what counts cannot tell.
+    Raises UserError if there are no two classes.
     """
     reasons = list[str]()
     dataset, rows = _dataset(found, folder, choose, reasons)
@@ -114,7 +117,7 @@ def propose(found: Found, folder: Path, choose: Choose) -> Proposal:
 
 
 def text(proposal: Proposal, name: str) -> str:
-    """Return the YAML file of a proposed study, with the reasons above it."""
+    """Return the text of the YAML file of a proposed study called `name`, with the reasons as comments above it."""
     import yaml
 
     head = [
@@ -128,7 +131,10 @@ def text(proposal: Proposal, name: str) -> str:
 
 
 def _dataset(found: Found, folder: Path, choose: Choose, reasons: list[str]) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the settings of the dataset, and the rows whose labels name a class, with that class as the label."""
+    """Return the settings of the dataset, and the rows whose label names a class, with that class as the label.
+
+    Paths are relative to `folder`. Sentences on the choices are added to `reasons`.
+    """
     dataset: dict[str, Any] = {"name": "own_images", "table": _relative(found.table, folder)}
     if found.folder:
         dataset["folder"] = _relative(found.folder, folder)
@@ -163,9 +169,10 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _classes(rows: pd.DataFrame, choose: Choose, reasons: list[str]) -> dict[str, str | None]:
-    """Return the class of each label, None for labels that say that it is unknown.
+    """Return the class of each label, by label; None for a label that says that the class is unknown.
 
-    Spellings of one label are one class. Raises UserError for fewer than two classes, and for too many.
+    Spellings of one label are one class. `choose` asks what numbers mean, and sentences on the choices are added to
+    `reasons`. Raises UserError for fewer than two classes, and for too many.
     """
     texts = label_texts(rows["label"]).fillna("")
     counts = texts.value_counts()
@@ -193,7 +200,7 @@ def _classes(rows: pd.DataFrame, choose: Choose, reasons: list[str]) -> dict[str
 
 
 def _in_paths(paths: pd.Series, labels: pd.Series) -> dict[str, str]:
-    """Return the folder that all images of a label lie in, and no others, by label; none where folders do not agree."""
+    """Return, by label, the folder that holds all images of the label and no others; {} if no folders do so."""
     parts = paths.str.split("/").str[:-1]
     for k in range(int(parts.str.len().max() or 0)):
         pairs = labels.to_frame("label").assign(folder=parts.str[k]).dropna().drop_duplicates()
@@ -230,7 +237,10 @@ def _ordered(
 
 
 def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
-    """Return the settings of masks: a class for each value, the lowest of which is the background."""
+    """Return the settings of masks: a class for each value in them; the lowest value is the background.
+
+    A sentence on the choice is added to `reasons`. Raises UserError for too many values.
+    """
     values = found.masks or (0, 1)
     if len(values) > MOST_CLASSES:
         shown = ", ".join(map(str, values[:6]))
@@ -242,7 +252,7 @@ def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
 
 
 def _size(found: Found, largest: int, reasons: list[str]) -> int:
-    """Return the side of prepared images: the median of the shorter sides, in steps, up to the largest."""
+    """Return the side of prepared images in pixels: the median of the shorter sides, but at most `largest`."""
     median = found.sides[len(found.sides) // 2] if found.sides else largest
     size = max(32, min(median, largest) // STEP * STEP)
     if median > largest:
@@ -252,7 +262,7 @@ def _size(found: Found, largest: int, reasons: list[str]) -> int:
 
 @dataclass(frozen=True)
 class Site:
-    """Counts of a site: images, patients (images where no patient is known), and both of the rarest class."""
+    """Numbers of a site's images and patients (of images, if patients are unknown), in all and of the rarest class."""
 
     images: int
     patients: int
@@ -261,7 +271,7 @@ class Site:
 
 
 def _sites(rows: pd.DataFrame, classes: Sequence[str]) -> dict[str, Site]:
-    """Return the counts of each site, the largest first. Without classes all images are of one."""
+    """Return the counts of each site, the largest site first. Without `classes`, all images count as one class."""
     sites = {}
     for name, part in rows[rows["site"].notna()].groupby("site"):
         images = [len(part)]
@@ -280,7 +290,10 @@ def _people(part: pd.DataFrame) -> int:
 
 
 def _roles(sites: Mapping[str, Site], masked: bool, unit: str) -> tuple[list[str], list[str], str]:
-    """Return the sites that train, those that only test, and why; `unit` is what is known: patients, or images."""
+    """Return the sites that train, the sites that only test, and a clause that says why.
+
+    `unit` is what is known and counted: patients, or images. `masked` says that the study is one of masks.
+    """
     least = LEAST_PATIENTS if masked else FEW_IMAGES
     able = [name for name, site in sites.items() if site.rarest_images >= least and site.patients >= LEAST_PATIENTS]
     other = [name for name in sites if name not in able]
@@ -303,7 +316,10 @@ def _roles(sites: Mapping[str, Site], masked: bool, unit: str) -> tuple[list[str
 
 
 def _split(sites: Sequence[Site], reasons: list[str]) -> tuple[dict[str, float], float]:
-    """Return the split of the sites that train, and the share of their images that does."""
+    """Return the settings of the split of the sites that train, and the share of their images that is for training.
+
+    A sentence on the choice is added to `reasons`.
+    """
     least = min(site.patients for site in sites)
     if least >= FEW_PATIENTS:
         return {"train": 0.6, "val": 0.15, "test": 0.25}, 0.6
@@ -314,7 +330,10 @@ def _split(sites: Sequence[Site], reasons: list[str]) -> tuple[dict[str, float],
 
 
 def _training(images: Sequence[float], masked: bool, reasons: list[str]) -> dict[str, Any]:
-    """Return the settings of the training, from the number of training images of each site."""
+    """Return the settings of the training: rounds, batch size, learning rate and schedule.
+
+    `images` are the numbers of training images of the sites. A sentence on the choice is added to `reasons`.
+    """
     sizes = (4, 2) if masked else (32, 16, 8, 4, 2)
     batch = next((size for size in sizes if min(images) >= LEAST_STEPS * size), 2)
     steps = sum(images) / len(images) / batch
@@ -328,7 +347,7 @@ def _training(images: Sequence[float], masked: bool, reasons: list[str]) -> dict
 
 
 def _texts(names: Sequence[str], internal: Sequence[str], external: Sequence[str], masked: bool) -> tuple[str, str]:
-    """Return the title and the question of a study."""
+    """Return the title and the question of a study, from the names of its classes and its sites."""
     what = "outline structures" if masked else f"tell {', '.join(names[:-1])} from {names[-1]}"
     trained, there, alone = _listed(internal), _listed(external), len(internal) == 1
     model = f"a model of {trained}" if alone else f"a model of {len(internal)} sites"

@@ -1,4 +1,4 @@
-"""What a job takes and records: its GPU, seconds and memory; the provenance of a run, and the log of its rounds.
+"""The resources that a job takes and uses, the provenance of a run, and the log of its rounds.
 
 Jobs on one machine share its GPUs: each job uses one GPU, an idle one if there is any. The log has a line for people
 and a JSON line for programs, from which a run resumes.
@@ -48,13 +48,13 @@ import ctypes
 driver, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 print(n.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(n)) == 0 else 0)
 """
-"""Program that asks the driver how many GPUs there are."""
+"""Program, to be run by another Python, that asks the driver for the number of GPUs and prints it."""
 
 
 def take_device(threads: int) -> torch.device:
     """Return the GPU of a job, or the CPU if there is none; torch uses `threads` CPU threads from now on.
 
-    How it computes is up to those who use it: see `nn.device.arithmetic`.
+    The precision and determinism of its arithmetic are set elsewhere: see `nn.device.arithmetic`.
     """
     import torch
 
@@ -87,13 +87,16 @@ def one_gpu() -> Iterator[None]:
 
 
 def _count() -> int:
-    """Count the GPUs in another process: one that has asked CUDA ignores a later choice of visible devices."""
+    """Return the number of GPUs, counted by another process: after asking CUDA one cannot choose visible GPUs."""
     done = subprocess.run([sys.executable, "-I", "-S", "-c", COUNT], capture_output=True, text=True, check=False)
     return 0 if done.returncode else int(done.stdout)  # without a driver the program fails
 
 
 def _take(gpus: list[str], stack: ExitStack) -> str:
-    """Return the first GPU that no other process has taken, else the first that one process has taken, and so on."""
+    """Lock and return a GPU of `gpus` that no other process has taken, or else one that the fewest have taken.
+
+    The lock is held until `stack` closes.
+    """
     folder = Path(tempfile.gettempdir()) / f"fedshift-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     # another user could have put a link there, to a file that this process would empty
@@ -111,8 +114,8 @@ MEBIBYTE = 1024**2 if sys.platform == "darwin" else 1024
 def write_usage(path: Path) -> None:
     """Write seconds, peak memory (MiB) and CPU seconds of this process so far as TSV, with Snakemake's column names.
 
-    Snakemake's own `benchmark` measures the processes below a job's shell, and a forked job is none of them.
-    Of the processes that share a training, the first writes, and multiplies its CPU seconds by their number.
+    Snakemake's own `benchmark` measures the processes below a job's shell, and a forked job is none of them. If several
+    processes share a training, only the first writes, and multiplies its CPU seconds by their number.
     """
     if os.environ.get("RANK", "0") != "0":
         return
@@ -125,12 +128,13 @@ def write_usage(path: Path) -> None:
 PACKAGES = ("torch", "torchvision", "monai", "wilds", "numpy", "pandas", "snakemake")
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_fp16")
-"""Instruction sets of x86-64 by which oneDNN chooses its kernels, by torch's names, the oldest first."""
+"""Instruction sets of x86-64 by which oneDNN chooses its kernels, under torch's names, the oldest first."""
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 """Environment variables that keep torch, oneDNN or MKL from instruction sets that a processor has."""
 
 STAYED = "stayed_at_sites"
-"""Entry of the manifest of a federation of real sites: names of the tensors that are in none of its files."""
+"""Entry of the manifest of a run that real sites trained: names of the tensors that stayed at the sites, in none of its
+files."""
 MANIFEST = {
     STAYED: "a list of texts",
     **dict.fromkeys(("git", "versions", "arithmetic", "gpu", "floats"), "a mapping"),
@@ -138,7 +142,7 @@ MANIFEST = {
     **dict.fromkeys(("best_value", "seconds", "peak_memory_mb"), "a number"),
     **{"floats_before": "a whole number", "started": "text"},
 }
-"""The entries of a manifest that are computed with, and what they are where they are there."""
+"""The entries of a manifest that other code reads, and the kind of value that each has if it is there."""
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -151,7 +155,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def git() -> dict[str, Any]:
-    """Return the commit of this code, and whether files of the library differ from it; {} outside a repository."""
+    """Return the git commit of this code, and whether library files differ from it; {} outside a repository."""
 
     def ask(*words: str) -> str:
         command = ["git", "-C", str(Path(__file__).parents[1]), *words]
@@ -164,7 +168,7 @@ def git() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that influence results."""
+    """Return the versions of Python, of fedshift and of the installed packages that influence results, by name."""
     found = {"python": platform.python_version(), "fedshift": __version__}
     for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):  # the environment of a job need not hold them all
@@ -173,10 +177,10 @@ def versions() -> dict[str, str]:
 
 
 def arithmetic() -> dict[str, str]:
-    """Return what decides in which order a CPU adds numbers, apart from threads.
+    """Return the facts that decide in which order a CPU adds numbers, apart from the number of threads, by name.
 
-    `torch` is the instruction set of torch's own kernels, such as AVX512, and `oneDNN` is on or off. `processor` names
-    those of `INSTRUCTIONS` that the machine has, from which oneDNN and MKL choose; an older torch names none. Variables
+    `torch` is the instruction set of torch's own kernels, such as AVX512, and `oneDNN` is on or off. `processor` lists
+    those of `INSTRUCTIONS` that the machine has, from which oneDNN and MKL choose; an older torch lists none. Variables
     of `LIMITS` that are set follow by their names.
     """
     import torch
@@ -192,19 +196,19 @@ def arithmetic() -> dict[str, str]:
 
 
 def peak_memory_mb() -> float:
-    """Return the process's highest resident memory so far, in MiB. Memory-mapped pages that were read count."""
+    """Return the highest resident memory of this process so far, in MiB. Memory-mapped pages that were read count."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
 
 
 def name_of(device: torch.device) -> str:
-    """Return the name of a device: that of a GPU, or the architecture of a CPU."""
+    """Return the name of a device: of a GPU its model, of a CPU its architecture."""
     import torch
 
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else f"CPU ({platform.machine()})"
 
 
 def gpu(device: torch.device) -> dict[str, str]:
-    """Return what decides the kernels of a GPU beside its name: driver and compute capability; {} for other devices."""
+    """Return driver and compute capability of a GPU, which decide its kernels beside its model; {} for a CPU."""
     import torch
 
     if device.type != "cuda":
@@ -227,10 +231,10 @@ def manifest(
     started: datetime,
     processes: int = 1,
 ) -> dict[str, Any]:
-    """Return the content of manifest.json.
+    """Return the content of a run's manifest.json: the provenance of the run, and its selected round.
 
-    `started` is when this process took up the run; `seconds` counts all rounds, also those of earlier processes.
-    `processes` is the number of those that shared the clients.
+    `code` is the digest of the training code. `started` is when this process took up the run; `seconds` counts all
+    rounds, also those of earlier processes. `processes` is the number of processes that shared the clients.
     """
     selected = federation.selected
     # kernels of a CPU give the same bits each time
@@ -272,11 +276,11 @@ def manifest(
 Row = dict[str, Any]
 ROUNDS = {"round": "whole numbers", "site": "text", "split": "text"}
 ROUNDS |= dict.fromkeys(("loss", "accuracy", "seconds", "floats_down", "floats_up"), "numbers")
-"""The columns of rounds.parquet, and what they hold."""
+"""The columns of rounds.parquet, and the kind of values in each."""
 
 
 def read_rounds(path: Path) -> pd.DataFrame:
-    """Return the table of a run's rounds. Raises UserError for a file of other content."""
+    """Return the table of a run's rounds, rounds.parquet. Raises UserError for a file of other content."""
     table = read_table(path)
     require_columns(path, table, ROUNDS, "copy the run's folder anew, or train the run again")
     return table
@@ -285,10 +289,10 @@ def read_rounds(path: Path) -> pd.DataFrame:
 class RoundLog:
     """Log that appends a line for each round to standard error and to a JSON-lines file.
 
-    `sum` is the checksum of the file so far. A JSON line holds round, loss (mean over clients), the numbers that
-    plug-ins log (means over the clients that have them), split and accuracy (by site), seconds, eta, and under `rows`
-    the round's part of the history. Lines are appended, so the cost of a round does not depend on the number of rounds
-    before.
+    `sum` is the checksum (CRC-32) of the file so far. A JSON line holds round, loss (mean over clients), the numbers
+    that plug-ins log (means over the clients that have them), split and accuracy (by site), seconds, eta, and under
+    `rows` the round's part of the history. Lines are appended, so the cost of a round does not depend on the number of
+    rounds before.
     """
 
     def __init__(self, path: Path, rounds: int) -> None:
@@ -297,7 +301,10 @@ class RoundLog:
         self.bar: Progress | None = None
 
     def read(self, until: int, checksum: int) -> list[Row]:
-        """Return the history of rounds 1 to `until`. Raises UserError where the file lacks or changed them."""
+        """Return the history (a row for each round, site and split) of rounds 1 to `until`.
+
+        Raises UserError if the file lacks one of these rounds, or their lines do not have the `checksum`.
+        """
         with suppress(OSError):
             lines = self._lines(until)
             if len(lines) == until and zlib.crc32(b"".join(lines)) == checksum:
@@ -309,7 +316,7 @@ class RoundLog:
         return self.path.read_bytes().splitlines(keepends=True)[:until] if until else []
 
     def start(self, done: int) -> None:
-        """Begin after round `done`, and drop the lines of later rounds, which no checkpoint holds."""
+        """Begin the log after round `done`, and drop the lines of later rounds, which no checkpoint holds."""
         self.first = done
         self.clock = time.monotonic()
         lines = b"".join(self._lines(done))
@@ -318,7 +325,7 @@ class RoundLog:
         self.bar = Progress("rounds", self.rounds - done, "round") if sys.stderr.isatty() else None
 
     def append(self, number: int, rows: Iterable[Row]) -> None:
-        """Log round `number`, and flush it to disk."""
+        """Log round `number` with its rows of the history, and wait until they are on the disk."""
         rows = list(rows)
         training = [r for r in rows if r["split"] == "train"]
         scored = [r for r in rows if r["split"] == "val"] or training
@@ -359,7 +366,7 @@ class RoundLog:
 
 
 def in_words(logged: Mapping[str, float]) -> str:
-    """Return the numbers that plug-ins log, as they follow a loss in a line."""
+    """Return the numbers that plug-ins log, as the text that follows a loss in a line; "" without any."""
     return "".join(f", {name} {value:.4g}" for name, value in logged.items())
 
 

@@ -1,4 +1,4 @@
-"""A run that real sites have trained, trained again in one process with the same sites in each round."""
+"""Repetition of a run that real sites have trained, in one process and with the same sites in each round."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 
 ROUNDING = 1e-6
-"""Relative difference of losses that counts as none: the simulation computes those of all clients in one call."""
+"""Relative difference of losses that is ignored: the simulation computes the losses of all clients in one call."""
 
 
 class Replay(Federation):
-    """A federation in one process that leaves out sites where a run by messages had no answer of them.
+    """A federation in one process that leaves out a site in those steps in which it did not respond in the real run.
 
-    `missing` is as `Coordinator.missing` lists them; all other parameters are those of `Federation`.
+    `missing` lists the responses that the server did not get, each with kind, round and site (see
+    `Coordinator.missing`); all other parameters are those of `Federation`.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Replay(Federation):
         self.selection = _AnsweredSelection(self)
 
     def answered(self, kind: str, number: int, positions: Iterable[int]) -> list[int]:
-        """Return the positions of those clients whose answer to a kind of message in a round was not missing."""
+        """Return the positions of clients that responded to a `kind` of message in round `number` of the real run."""
         return [k for k in positions if (kind, number, self.clients[k].name) not in self._missing]
 
     def _train(self, should_stop: Callable[[], bool]) -> None:
@@ -84,7 +85,7 @@ class Replay(Federation):
 
 
 class _AnsweredSelection(Selection):
-    """Validation at the sites whose answers were not missing."""
+    """Selection of the best round by validation at those sites that responded in the real run."""
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay.rounds, replay.clients, replay.trainer, replay.ranks, {}, {})
@@ -96,11 +97,11 @@ class _AnsweredSelection(Selection):
 
 
 def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Replay:
-    """Train a run again, without the answers that were missing, and return the federation after its last round.
+    """Train a run of real sites again in one process, and return the federation after its last round.
 
-    The images are those that `table` lists, by default the table of the run's study, which then has the images of all
-    sites. They are prepared in a folder that is removed in the end. Raises UserError for a run that no real sites have
-    trained, and for images that cannot be those that it was trained on.
+    Sites are left out where their responses were missing. The images are those that `table` lists, by default the table
+    of the run's study, which must then list the images of all sites. They are prepared in a temporary folder. Raises
+    UserError for a run that no real sites have trained, and for images that cannot be those that it was trained on.
     """
     run, record = load_run(files.folder), read_log(files)
     if train_code(run) != record["code"]:
@@ -128,7 +129,10 @@ def again(files: RunFiles, table: Path | None = None, threads: int = 1) -> Repla
 
 
 def _with_table(run: Run, table: Path | None) -> Run:
-    """Return a run whose images are those of a table, and whose external sites, which do not train, are left out."""
+    """Return the run with its images taken from `table`, and without external sites, which do not train.
+
+    Raises UserError if the table does not exist.
+    """
     dataset = run.data.dataset
     assert isinstance(dataset, OwnImages)
     table = table or dataset.table
@@ -140,7 +144,10 @@ def _with_table(run: Run, table: Path | None) -> Run:
 
 
 def _misfits(sites: Mapping[str, Any], numbers: Mapping[str, int], run: Run) -> Iterator[UserError]:
-    """Yield an error for each site that has another number of training images here than it had in the run."""
+    """Yield an error for each site whose number of training images differs from the number in the real run.
+
+    `sites` are those of the run's manifest, with the number `n`, and `numbers` maps a site to its number here.
+    """
     dataset = run.data.dataset
     assert isinstance(dataset, OwnImages)
     for site, about in sites.items():
@@ -154,17 +161,17 @@ def _misfits(sites: Mapping[str, Any], numbers: Mapping[str, int], run: Run) -> 
 
 
 def scope(files: RunFiles, replay: Replay) -> str:
-    """Return what can be compared, in a line: a run keeps the tensors of few rounds."""
+    """Return a line that says what is compared: losses of all rounds, and tensors of the few that the run keeps."""
     kept = {replay.best().round, *([replay.rounds.round] if files.state.exists() else [])}
     rounds = " and ".join(map(str, sorted(kept)))
     return f"compared: all {replay.rounds.round} rounds by losses, and round {rounds}, which the run keeps, by tensors"
 
 
 def faults(files: RunFiles, replay: Replay) -> list[tuple[int, str]]:
-    """Return what differs between the files of a run and its replay: rounds with a few words, the first round first.
+    """Return the differences between the files of a run and its replay: pairs of a round and a few words, by round.
 
-    Tensors are those of the selected round and, while the server has a checkpoint, those of the last one. All other
-    rounds are compared by losses and accuracies.
+    Tensors of the selected round are compared and, while the server has a checkpoint, those of the last round. All
+    other rounds are compared by losses and accuracies.
     """
     found = [*_of_tensors(files.model, replay.best().round, shared_state(replay))]
     if files.state.exists():
@@ -174,7 +181,10 @@ def faults(files: RunFiles, replay: Replay) -> list[tuple[int, str]]:
 
 
 def _of_tensors(file: Path, number: int, here: Mapping[str, torch.Tensor], part: str = "") -> Iterator[tuple[int, str]]:
-    """Yield the fault of a file of tensors of a round, if they differ from those here; `part` begins their names."""
+    """Yield round `number` and a few words if the tensors in a file differ from the tensors `here`.
+
+    Only tensors whose names begin with `part` are compared.
+    """
     there = {name: tensor for name, tensor in read_tensors(file)[0].items() if name.startswith(part)}
     gaps = differing({name: tensor for name, tensor in here.items() if name.startswith(part)}, there)
     if gaps:
@@ -186,7 +196,7 @@ def _of_tensors(file: Path, number: int, here: Mapping[str, torch.Tensor], part:
 def differing(here: Mapping[str, torch.Tensor], there: Mapping[str, torch.Tensor]) -> dict[str, float]:
     """Return the largest absolute difference of each tensor that differs, by name and in the order of `here`.
 
-    It is infinite where only one side has a tensor, or where shapes, types or NaN do not allow a difference.
+    It is infinite if only one side has the tensor, and if shapes, types or NaN allow no difference.
     """
     names = [*here, *(name for name in there if name not in here)]
     return {name: gap for name in names if (gap := _gap(here.get(name), there.get(name)))}
@@ -202,7 +212,10 @@ def _gap(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
 
 
 def _of_rounds(here: Iterable[Mapping[Any, Any]], there: Iterable[Mapping[Any, Any]]) -> Iterator[tuple[int, str]]:
-    """Yield the fault of the first row of a history that only one side has, or whose loss or accuracy differs."""
+    """Yield round and a few words for the first row that only one of two histories has, or that differs.
+
+    A history has a row for each round, split and site. Rows differ by their loss or accuracy.
+    """
 
     def by_place(rows: Iterable[Mapping[Any, Any]]) -> dict[tuple[int, str, str], Mapping[Any, Any]]:
         return {(int(row["round"]), str(row["split"]), str(row["site"])): row for row in rows}

@@ -38,7 +38,8 @@ def write_run(
     """Write the files of `RunFiles.trained`, the manifest last, and then their checksums.
 
     `history` has a row for each round, site and split. `model` are the tensors of the global network by name, and
-    `clients` those of clients, by `CLIENT/NAME`. `blends` says of which networks with which weights a client predicts.
+    `clients` the tensors that stay at clients, by `CLIENT/NAME`. `blends` maps a site to the networks that predict it
+    together, with their weights.
     """
     import pandas as pd
 
@@ -54,24 +55,24 @@ def write_run(
 
 
 WITH_EACH_ANSWER = "numbers of images and of classes, losses, accuracies, seconds, versions of software"
-"""What a site tells with each of its answers, beside tensors."""
+"""What a site sends with each of its responses beside tensors, in words."""
 STAYS = "Images, names of files and of patients, and all tensors that the study keeps at home stay"
 REVEALS = "Updates of few images can reveal them: there is no secure aggregation, and no noise is added."
 
 
 LEAST_PATIENTS = 5
-"""A site that keeps its rows sends no sum over fewer patients."""
+"""The fewest patients in a sum that a site sends if it keeps the rows of single images."""
 MOST_GROUPS = 20
-"""A site that keeps its rows divides its patients into no more groups."""
+"""The most groups into which a site divides its patients if it keeps the rows of single images."""
 SUMS = (
     f"numbers of test images by class and by what each inference takes them for, each over a group of at least "
     f"{LEAST_PATIENTS} patients drawn at random, and the number of patients of each group"
 )
-"""What a site that keeps its rows sends in their place."""
+"""What a site sends in place of the rows of single images, in words."""
 
 
 def row_columns(study: Study) -> list[str]:
-    """Return what leaves a site of each scored image."""
+    """Return, in words, the columns that leave a real site for each image that is scored there."""
     columns = ["label", "split", "what is predicted", *study.subgroups]
     return [*columns, "millimetres of a pixel where they are known"] if study.task.has_masks else columns
 
@@ -79,7 +80,7 @@ def row_columns(study: Study) -> list[str]:
 def write_served(
     run: Run, coordinator: Coordinator, files: RunFiles, started: datetime, threads: int, device: torch.device
 ) -> None:
-    """Write the files of a run that real sites have trained. Tensors that stayed there are in none of them."""
+    """Write the files of a run that real sites have trained. No file holds the tensors that stayed at the sites."""
     facts: dict[str, Any] = {"code": train_code(run), "threads": threads, "device": device, "started": started}
     record = manifest(run, coordinator, **facts)
     sites = {site["name"]: {k: site[k] for k in ("n", "versions", "threads")} for site in coordinator.joined}
@@ -88,14 +89,17 @@ def write_served(
 
 
 def shared_state(federation: ServerSide) -> dict[str, Tensor]:
-    """Return the tensors of the network in the selected round by name, without those that stay at sites."""
+    """Return the tensors of the network in the selected round by name, without the tensors that stay at sites."""
     trainer, best = federation.trainer, federation.best()
     state = trainer.named_state(best.shared, trainer.own(), best.clients[0].counters)
     return {name: tensor for name, tensor in state.items() if name not in trainer.own_names}
 
 
 def read_log(files: RunFiles) -> dict[str, Any]:
-    """Return the manifest of a run, which lists `sites` and `missing`. Raises UserError if no real sites trained it."""
+    """Return the manifest of a run that real sites trained, with its entries `sites` and `missing` (responses).
+
+    Raises UserError for a run that was trained in one process.
+    """
     record = read_manifest(files.manifest)
     if not (isinstance(record.get("sites"), dict) and isinstance(record.get("missing"), list)):
         problem = "does not say which sites answered, since the run was trained in one process"

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class RunImages:
-    """Prepared images of a run's partition, their labels, and the statistics of each site that transforms use.
+    """The prepared images of a run's partition with their labels, by site, with the run's transforms.
 
-    Raises UserError where the prepared data or the partition cannot be read.
+    Statistics of a site that transforms need are computed once. Raises UserError if the prepared data or the partition
+    cannot be read, or belong to another run.
     """
 
     def __init__(self, run: Run, paths: Paths, device: torch.device | str) -> None:
@@ -40,12 +41,12 @@ class RunImages:
         self._statistics: dict[str, Statistics] = {}
 
     def by_site(self, split: str, sites: Iterable[str]) -> dict[str, pd.DataFrame]:
-        """Return the rows of the partition in a split, for each of the sites that has any."""
+        """Return the rows of the partition in a split, such as test, by site; a site without such rows is left out."""
         chosen = self.partition[self.partition["split"] == split]
         return {site: rows for site in sites if len(rows := chosen[chosen["site"] == site])}
 
     def samples(self, part: pd.DataFrame, clients: Sequence[Statistics] = ()) -> MappedSamples:
-        """Return the transformed images and the labels of some rows of the partition, all of one site.
+        """Return the images and labels of `part`, rows of the partition at one site, with the run's transforms.
 
         `clients` are the statistics that other clients sent, for transforms of training images.
         """
@@ -55,12 +56,12 @@ class RunImages:
         return self._opened(self.prepared.rows(part), transforms)
 
     def spacing(self, part: pd.DataFrame) -> np.ndarray | None:
-        """Return the millimetres of the pixels of some rows of the partition (n, 2); None where they are unknown."""
+        """Return the millimetres between rows and columns of the images in `part` (n, 2); None if they are unknown."""
         spacing = self.prepared.spacing
         return None if spacing is None else spacing[self.prepared.rows(part)]
 
     def statistics(self, site: str) -> Statistics:
-        """Return what transforms know about a site: from its training images, or from all if none of them trains."""
+        """Return the statistics of a site that transforms use: of its training images, or else of all its images."""
         if site not in self._statistics:
             part = self.partition[self.partition["site"] == site]
             train = part[part["split"] == "train"]
@@ -69,7 +70,10 @@ class RunImages:
         return self._statistics[site]
 
     def outside(self, site: str) -> MappedSamples:
-        """Return all images of a site that is not in the partition. Raises UserError for an unknown site."""
+        """Return all images of a site that is not in the partition, with the run's transforms.
+
+        Raises UserError if the dataset has no such site.
+        """
         sites = self.prepared.samples["site"].to_numpy()
         rows = np.flatnonzero(sites == site)
         if not len(rows):

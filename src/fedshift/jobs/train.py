@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 
 def specification(run: Run, shape: tuple[int, ...]) -> Specification:
-    """Return what site and server agree on, for stored samples (channels, height, width) or (features,)."""
+    """Return the specification on which sites and server agree: network, algorithm, batch-norm policy, settings.
+
+    `shape` is that of stored samples: (channels, height, width) or (features,).
+    """
     model = initialise(run.model, shape_after(run.transforms, shape), len(run.data.dataset.classes), run.seed)
     return Specification.open(
         model,
@@ -63,9 +66,10 @@ CHEAP = 0.5
 def train(run: Run, paths: Paths, *, code: str = "", threads: int = 1, keep: bool = False) -> None:
     """Train one run, or resume it, and write its files: those of `RunFiles.trained`.
 
-    With `keep`, the finished run is kept in the store, and a run that was trained before from the same data, with the
-    same code, comes back from there without training (see `accept`). If torchrun started several processes, they share
-    the clients, and the first process reads and writes for all.
+    `code` is the digest of the training code. With `keep`, a second copy of the finished run is put into the store, and
+    a run that was trained before from the same data, with the same code, comes back from there without training (see
+    `accept`). If torchrun started several processes, they share the clients, and the first process reads and writes for
+    all.
 
     Raises UserError for a client with less than one batch of training images, and for a loss that is not finite. Raises
     Interrupted on SIGTERM and SIGINT; the rounds since the last checkpoint are then lost.
@@ -128,7 +132,7 @@ def _train(run: Run, paths: Paths, code: str, threads: int, device: torch.device
 
 @contextmanager
 def _exclusive(files: RunFiles, ranks: Ranks) -> Iterator[None]:
-    """Lock the run's folder inside the context: the first process holds the lock for all."""
+    """Lock the run's folder for the block: the first of the processes that share a training holds the lock for all."""
 
     def take() -> None:
         stack.enter_context(locked(files.lock))
@@ -140,10 +144,11 @@ def _exclusive(files: RunFiles, ranks: Ranks) -> Iterator[None]:
 
 
 def _sites(run: Run, images: RunImages) -> tuple[Sites, Sites, Sites, Traffic]:
-    """Return training and validation samples of the clients, and test samples of the watched external sites.
+    """Return the samples for training, for validation and for learning curves, by site, and the traffic beforehand.
 
-    With `training.select_at`, the validation samples are all those of these sites, which are in no partition.
-    The last value is the traffic of the statistics that clients send to each other for transforms.
+    With `training.select_at`, the validation samples are all samples of the sites that it names, which are in no
+    partition. Learning curves are those of external sites. The traffic is that of the statistics that clients send to
+    each other for transforms.
     """
     together = run.algorithm.collaboration
     parts = images.by_site("train", run.partition.internal)
@@ -188,9 +193,10 @@ def _write(run: Run, federation: Federation, files: RunFiles, manifest: dict[str
 class _Checkpoint:
     """The state after the last whole round, in one file that is replaced atomically; its history is in the log.
 
-    A round is logged before its checkpoint is written: a kill between the two leaves one line too many in the log,
-    never one too few. If writing takes long (large networks, many clients with their own tensors), some rounds get no
-    checkpoint, so that checkpoints cost at most a tenth of the time.
+    `identity` is a digest of code and data, without which a checkpoint is not used. A round is logged before its
+    checkpoint is written: a kill between the two leaves one line too many in the log, never one too few. If writing
+    takes long (large networks, many clients with their own tensors), some rounds get no checkpoint, so that checkpoints
+    cost at most a tenth of the time.
     """
 
     def __init__(self, files: RunFiles, identity: str, log: RoundLog) -> None:
@@ -201,7 +207,7 @@ class _Checkpoint:
         self.due = 0.0
 
     def save(self, federation: Federation) -> None:
-        """Log the round, and write its checkpoint if it is due."""
+        """Log the federation's last round, and write a checkpoint if it is due."""
         ranks = federation.ranks
         progress = federation.progress()
         history = progress.pop("history")
@@ -217,13 +223,13 @@ class _Checkpoint:
             self.due = began + 11 * seconds
 
     def _logged(self, number: int, history: list[Row]) -> bool:
-        """Log a round, and return whether its checkpoint is due."""
+        """Log round `number`, given the history of all rounds, and return whether its checkpoint is due."""
         last = itertools.takewhile(lambda row: row["round"] == number, reversed(history))
         self.log.append(number, reversed(list(last)))
         return time.monotonic() >= self.due
 
     def resume(self, federation: Federation) -> None:
-        """Restore the federation from the checkpoint, if there is one of the same code and data."""
+        """Restore the federation from the checkpoint. Without one of the same code and data, leave it untrained."""
         if not self.file.exists():
             return
         try:
@@ -243,13 +249,16 @@ class _Checkpoint:
             say(line)
 
     def remove(self) -> None:
-        """Remove the checkpoint's folder."""
+        """Delete the folder of the checkpoint."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Only take down SIGTERM and SIGINT inside the context: the engine looks at the list between batches."""
+    """Yield a list to which SIGTERM and SIGINT are appended during the block, in place of stopping the process.
+
+    The engine looks at the list between batches.
+    """
     arrived = list[int]()
     before = {s: signal.signal(s, lambda number, _: arrived.append(number)) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
