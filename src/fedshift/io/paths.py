@@ -208,11 +208,11 @@ class DataFiles(_Files):
     masks = _Name("masks.npy", "The masks of all images as one array, in a dataset that is prepared for segmentation.")
     samples = _Name(
         "samples.parquet",
-        "The table of samples: a row for each image, with its site, label, patient and, where known, base.",
+        "The table of samples: a row for each image, with its site, label and patient.",
     )
     pixels = _Name(
         "pixels.parquet",
-        "The table of the fingerprints of all prepared images, which tells copies: columns sample and pixels.",
+        "The table of facts of each prepared image that checks need, such as a fingerprint to find copies.",
     )
     card = _Name("card.json", "The data card: source, licence, sizes, classes and checksums.")
 
@@ -227,7 +227,7 @@ class RunFiles(_Files):
 
     spec = _Name("spec.json", "All settings of the run, defaults included.")
     model = _Name("model.safetensors", "Tensors of the global network.")
-    clients = _Name("clients.safetensors", "Tensors that stay at the clients, by client.")
+    clients = _Name("clients.safetensors", "Tensors that stay at the clients, named CLIENT/NAME.")
     rounds = _Name(
         "rounds.parquet", "The table of rounds: losses, accuracies, floats moved and seconds, by site and split."
     )
@@ -251,12 +251,12 @@ class RunFiles(_Files):
     checkpoint = _Name("checkpoint", "The folder of the checkpoint, which is removed when the training has ended.")
     state = _Name(
         "checkpoint/state.safetensors",
-        "Tensors of the federation after the last round that was kept: what a stopped training goes on from.",
+        "Tensors of the federation after the last round with a checkpoint, from which a stopped training goes on.",
     )
     lock = _Name("checkpoint/lock", "The file that a training keeps locked while it is at work.")
 
     predictions = _Named(
-        "predictions-{}.parquet", "Predictions of test and validation images by a sweep of inferences, by its name."
+        "predictions-{}.parquet", "Predictions of test and validation images, by the name of the inferences of a job."
     )
 
     @property
@@ -319,17 +319,23 @@ class Paths:
         return self.root
 
     results = _Name("results", "The folder of all that is computed; the raw data and the pages lie elsewhere.")
-    store = _Name("results/store", "Finished runs, kept a second time: a folder for each run, in it for each input.")
-    accepted = _Name("results/accepted.json", "The ledger of code that was accepted as unchanged.")
+    store = _Name("results/store", "Second copies of finished runs: a folder for each run, in it for each input.")
+    accepted = _Name(
+        "results/accepted.json", "The ledger of changes of code that a person accepted (`fedshift accept`)."
+    )
     exports = _Name("results/exports", "The folder of what `fedshift export` writes, if no other place is named.")
 
     raw = _Named("resources/{}", "The folder of a dataset's raw files. Filled by `fedshift download`.")
     source = _Named(f"resources/{{}}/{SOURCE}", "The file that says which dataset the raw files are. Written last.")
     data = _Named("results/data/{}", "The folder of a prepared dataset.")
     partition = _Named("results/partitions/{}.parquet", "The roles and splits of samples, by `fedshift partition`.")
-    control = _Named("results/controls/{}.parquet", "Predictions of a partition's control, by `fedshift control`.")
+    control = _Named(
+        "results/controls/{}.parquet", "Predictions of a linear classifier on a partition, by `fedshift control`."
+    )
     run = _Named("results/runs/{}", "The folder of a run.")
-    predictions = _Named("results/runs/{}/predictions-{}.parquet", "Predictions of a run by a sweep of inferences.")
+    predictions = _Named(
+        "results/runs/{}/predictions-{}.parquet", "Predictions of a run, by its id and the name of the inferences."
+    )
     study = _Named("results/studies/{}", "The folder of a study's scores, tables and figures.")
     page = _Named("reports/{}.html", "The page of a study, or of all studies where its name is index.")
     log = _Named("results/logs/{}/{}.log", "The log of a job, by its rule and its wildcards joined by a hyphen.")

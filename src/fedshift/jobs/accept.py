@@ -316,7 +316,7 @@ class Kept:
         faults = self.damage() or {self.files.model: identity.differs(self.files.model, run=self.run)}
         for file, fault in faults.items():
             if fault:
-                say(f"{file} {fault}: this kept run is not used")
+                say(f"{file} {fault}: this second copy of the run is not used")
                 return False
         with disk_errors(files.folder):
             for file in self.files.trained:

@@ -94,7 +94,9 @@ def write_scan_table(folder: Path, site: str, out: Path, key: Path, labels: Path
     labelled = _Labels(labels) if labels else None
     paths = sorted(images_of(folder))
     if not paths:
-        raise UserError(folder, "holds neither scans nor images", f"DICOM files, {', '.join((*NIFTI, *PLAIN))}")
+        raise UserError(
+            folder, "holds neither scans nor images", f"name a folder with DICOM files, {', '.join((*NIFTI, *PLAIN))}"
+        )
     pseudonyms = Pseudonyms.read(key)
     listed = Listed()
     seen, found = set[str](), list[_Row]()

@@ -244,7 +244,7 @@ def _masks(found: Found, reasons: list[str]) -> dict[str, Any]:
     values = found.masks or (0, 1)
     if len(values) > MOST_CLASSES:
         shown = ", ".join(map(str, values[:6]))
-        problem = f"have {len(values)} values ({shown}, ...), which are no classes"
+        problem = f"have {len(values)} values ({shown}, ...), too many for classes"
         raise UserError("the masks", problem, "save them as PNG, with a value for each class; JPEG changes values")
     structures = ["structure"] if len(values) == 2 else [f"structure {k}" for k in range(1, len(values))]
     reasons.append(f"the masks' values {', '.join(map(str, values))} are classes, and the first one is the background")
