@@ -47,7 +47,7 @@ def copy_record(file: Path, copy: Path) -> None:
 
 
 def recorded(file: Path) -> bool:
-    """Return whether a checksum of a file was recorded."""
+    """Return True if a checksum of the file was recorded, in the hidden file beside it."""
     return checksum(file).exists()
 
 
@@ -57,7 +57,7 @@ def checksum_of(file: Path) -> str:
 
 
 def damage(file: Path, whole: bool = False) -> str:
-    """Return what is wrong with a file, in a few words: missing, empty or with another checksum than recorded; or "".
+    """Return the fault of a file in words (missing, empty, or another checksum than recorded); "" if it is sound.
 
     A file without a recorded checksum counts as sound, since an earlier version wrote it. A large file with the size,
     times and inode of its last check is read only with `whole`.

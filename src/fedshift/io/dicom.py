@@ -285,7 +285,7 @@ def _decoded_here(syntax: UID) -> bool:
 
 
 def codecs(syntax: UID) -> str:
-    """Return the names of the packages that pip must install to decode a transfer syntax; "" if it knows none."""
+    """Return the names of packages that pip must install to decode a transfer syntax, or "" if there are none."""
     from pydicom.pixels import get_decoder
 
     try:

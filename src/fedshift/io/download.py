@@ -167,8 +167,8 @@ def _obtain(source: Source, target: Path, mirror: Path | None, retries: int, cop
 def _verify(path: Path, source: Source, remedy: str) -> None:
     """Raise UserError if a file is a web page, or has another size or checksum than `source` states.
 
-    If `source` states no checksum, also for an empty file, and for one that does not begin as its name's ending
-    demands.
+    If `source` states no checksum, raise it also for an empty file, and for a file whose first bytes do not fit the
+    ending of its name.
     """
     with path.open("rb") as file:
         start = file.read(512)
@@ -304,7 +304,10 @@ def _append(response: requests.Response, part: Path, progress: Progress, most: i
 
 
 def _resumable(url: str, part: Path, state: Path) -> tuple[int, str, int | None]:
-    """Return the bytes of the partial file, and the version and total size of the remote file; or 0, "" and None."""
+    """Return the bytes of the partial file, and the version and total size of the remote file.
+
+    Return 0, "" and None if there is no partial file of this address.
+    """
     with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
         facts = text.read_json(state)
         version, total = facts["version"], facts["total"]

@@ -56,7 +56,7 @@ OTHER_VOLUMES = {
 }
 """Endings of files with volumes in formats that are not read, and what messages call such a file."""
 TO_NIFTI = "convert it to NIfTI (.nii.gz) first, such as with SimpleITK, mri_convert or nibabel"
-"""Remedy for a volume of another format."""
+"""Remedy for a volume in a format that is not read, such as MetaImage."""
 PHOTOMETRIC, BITS_PER_SAMPLE, SAMPLE_FORMAT = 262, 258, 339
 """Numbers of the TIFF tags PhotometricInterpretation, BitsPerSample and SampleFormat."""
 WHITE_IS_ZERO = 0
@@ -165,7 +165,7 @@ def _damaged(path: Path, error: Exception, remedy: str, own: bool, kind: str) ->
 
 
 def require_page(path: Path, opened: ImageFile, named: int | None) -> None:
-    """Turn the open file to the page or frame `named` in a row of a table, from 1.
+    """Move an open image file to the page or frame `named` in a row of a table, from 1.
 
     Raises UserError if the file has no such page, and if it has several and the row names none. A photograph with a
     preview or a depth map behind it (MPO) counts as one page.
@@ -191,7 +191,7 @@ def require_opaque(path: Path, image: Image.Image) -> None:
 
 
 def _width_to_height(path: Path, opened: ImageFile) -> float:
-    """Return the width of a pixel divided by its height, as the file states it; 1 if it states neither."""
+    """Return the width of a pixel divided by its height, from the resolution in the file; 1 if it states none."""
     if opened.format == "GIF":
         with path.open("rb") as file:
             code = file.read(13)[12]
@@ -299,7 +299,7 @@ def is_scan(path: Path) -> bool:
 
 
 def is_nifti(name: str) -> bool:
-    """Return whether a name ends as that of a NIfTI file does."""
+    """Return whether a file name has the ending of NIfTI: .nii or .nii.gz."""
     return name.lower().endswith(NIFTI)
 
 

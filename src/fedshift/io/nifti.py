@@ -29,7 +29,7 @@ UNPACK = "unpack it with gunzip: of a plain .nii only the slices that are needed
 MILLIMETRES = {"meter": 1000.0, "micron": 0.001}
 """Millimetres of the units of length that a header may name; any other unit is taken for a millimetre."""
 SAME_PLACE = 0.05
-"""The largest distance, in voxels, between a corner of a mask and of its image that is ignored: programs round
+"""The largest distance, in voxels, between corners of a mask and of its image that is ignored: programs round
 affines."""
 SHEARED = 0.02
 """The cosine of the angle between two axes above which a volume counts as sheared: 1 degree off a right angle."""
@@ -121,7 +121,7 @@ class NiftiVolume(Scan):
 
     @functools.cached_property
     def _unpacked(self) -> np.ndarray:
-        """The stored values of a compressed volume, unpacked once: each slice would unpack the file from its start."""
+        """The stored values of a compressed volume, unpacked once, since to read a slice unpacks all before it."""
         data, shape = self.content.dataobj, self.content.shape[:3]
         content = bytearray(math.prod(shape) * data.dtype.itemsize)
         view = memoryview(content)

@@ -208,7 +208,7 @@ class DataFiles(_Files):
     masks = _Name("masks.npy", "The masks of all images as one array, in a dataset that is prepared for segmentation.")
     samples = _Name(
         "samples.parquet",
-        "The table of samples: a row for each image, with its site, label and patient.",
+        "The table of samples: a row for each image, with its site, label, patient and further columns.",
     )
     pixels = _Name(
         "pixels.parquet",

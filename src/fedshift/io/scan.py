@@ -147,7 +147,7 @@ class Scan(ABC):
     def require(self, named: int | None, reading: Reading) -> None:
         """Raise UserError if the header tells that a frame cannot be shown as `reading` says.
 
-        `named` is the number of the frame, from 1; None if the row names none.
+        `named` is the number, from 1, of the frame that a row of a table names; None if the row names none.
         """
         number = self.number(named, reading)
         if not self.in_window(reading):
@@ -290,7 +290,7 @@ def _lengths(spacing: Spacing | None) -> Spacing | None:
 
 
 def in_window(values: np.ndarray, window: Window) -> np.ndarray:
-    """Return values as uint8: from the first value of `window` or less, 0, to the second or more, 255, linear between.
+    """Return values as uint8: the first value of `window` becomes 0 and the second 255; what lies beyond is clipped.
 
     NaN becomes 0. If both values of the window are equal, larger values become 255.
     """

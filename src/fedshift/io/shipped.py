@@ -18,7 +18,7 @@ from ..core.plugin import as_list
 from .text import read_yaml
 
 PACKAGE = Path(__file__).parents[1]
-"""The folder of the package."""
+"""The folder of the Python package fedshift."""
 INSIDE = PACKAGE / "shipped"
 """The folder in which an installed package holds workflow, studies and profiles (see setup.py)."""
 SHIPPED = INSIDE if INSIDE.is_dir() else PACKAGE.parents[1]
@@ -88,11 +88,11 @@ def extra(name: str, what_for: str = "") -> Iterator[None]:
 
 
 CONFIG = Path("config", "config.yaml")
-"""The configuration of a project, in its folder."""
+"""Path of the configuration of a project, from its folder."""
 
 
 def plugin_folders() -> list[Path]:
-    """Return the folders that the key `plugins` of the project's configuration names; none without such a file.
+    """Return the folders that the key `plugins` in config/config.yaml names; [] without that file or key.
 
     Raises UserError for a file that cannot be read, and for a value other than a path or a list of paths.
     """
@@ -111,7 +111,7 @@ def configuration() -> dict[str, Any]:
 def folders(value: Any, where: str) -> list[Path]:
     """Return the folders in the `value` of the key `plugins`: None, one path, or a list of paths.
 
-    Raises UserError for other values, with the file `where` they stand.
+    Raises UserError, which names the file `where` the key stands, for other values.
     """
     value = [] if value is None else as_list(value)
     if not all(isinstance(folder, str) and folder for folder in value):

@@ -26,7 +26,7 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", *EXCEL)
 DELIMITERS = ",;\t|"
 """Characters that may separate the cells of a CSV. Spreadsheets of countries with a decimal comma write semicolons."""
 STATED = re.compile(r'"?sep=(.)"?\s*$')
-"""The line above the header with which Excel states the delimiter."""
+"""Pattern of the line above the header with which Excel states the delimiter."""
 MOST_CELLS = 1 << 28
 """The most cells of a Parquet table: a column of equal values may have any number of rows in a few bytes."""
 

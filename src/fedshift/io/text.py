@@ -43,7 +43,7 @@ cell."""
 
 
 def irregular(path: Path) -> str:
-    """Return words that say that a path is a folder, a pipe, a device or a socket; "" for a file, and for nothing."""
+    """Return words that say that a path is a folder, a pipe, a device or a socket; "" for a file or a missing path."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -56,7 +56,7 @@ def irregular(path: Path) -> str:
 def require_regular(path: Path) -> None:
     """Raise UserError for a folder, a pipe, a device or a socket: reading from these fails, waits or never ends.
 
-    A path where nothing is passes: to open it raises an error that says so.
+    A missing path passes: to open it raises an error that says so.
     """
     problem = irregular(path)
     if problem:

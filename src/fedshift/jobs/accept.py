@@ -196,13 +196,13 @@ def accept(plans: Iterable[Plan], paths: Paths, reason: str) -> list[Made]:
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-6
-"""The relative difference above which a loss counts as another one."""
+"""The relative difference above which a loss counts as changed."""
 NAMES = {"w1": "1.weight", "b1": "1.bias", "gamma": "2.weight", "beta": "2.bias"}
 NAMES |= {"mean": "2.running_mean", "var": "2.running_var", "w2": "4.weight", "b2": "4.bias"}
 """Names of the network's tensors in golden.json, and in `models.mlp`."""
 
 Point = tuple[str, str, int]
-"""Split ("train" or "val"), client, and round from 1."""
+"""The place of a loss in a golden curve: split ("train" or "val"), client, and round from 1."""
 
 
 def stored(bn: str) -> dict[Point, float]:

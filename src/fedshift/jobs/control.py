@@ -86,10 +86,10 @@ _NEIGHBOURS = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, 
 def by_colour_texture(
     task: Task, prepared: Prepared, train: np.ndarray, val: np.ndarray, test: np.ndarray
 ) -> tuple[np.ndarray, Facts]:
-    """Return the probabilities (n, classes) of the images at the rows `test`, and the facts that the table states.
+    """Return the probabilities (n, classes) of the images at the rows `test`, and the `Facts` of the classifier.
 
-    A linear classifier is fitted to the features of the images at the rows `train`, and its penalty is chosen by those
-    at the rows `val`.
+    A linear classifier is fitted to the features of the images at the rows `train`, and its penalty is chosen by the
+    images at the rows `val`.
     """
     values = read_features(prepared.images, np.concatenate([train, val, test]))
     x, x_val, x_test = np.split(values, np.cumsum([len(train), len(val)]))
@@ -233,10 +233,10 @@ structure."""
 def by_pixel_filters(
     task: Task, prepared: Prepared, train: np.ndarray, val: np.ndarray, test: np.ndarray
 ) -> tuple[np.ndarray, Facts]:
-    """Return the task's numbers (n, columns) of the images at the rows `test`, and the facts that the table states.
+    """Return the numbers (n, columns) that the task records of the images at the rows `test`, and the `Facts`.
 
     A linear classifier is fitted to pixels of the images at the rows `train`. Its penalty and its threshold are chosen
-    by pixels of those at the rows `val`; without any, the threshold by the training pixels. A threshold is needed
+    by pixels of the images at the rows `val`; without any, the threshold by the training pixels. A threshold is needed
     since structures are small: at a half most of their pixels are background.
     """
     masks = prepared.masks

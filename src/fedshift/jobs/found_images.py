@@ -41,7 +41,7 @@ COLUMNS = ("path", "label", "site", "patient", "series", *CODES, *DEVICE)
 KIND = ("SOPClassUID", "SOPInstanceUID")
 """Header elements with the class and the UID of a DICOM file; they are never written."""
 CODE = re.compile(r"[A-Z0-9_ ]{1,16}")
-"""What DICOM allows for a code (its value representation CS)."""
+"""Pattern of what DICOM allows for a code (its value representation CS)."""
 IMAGES = ("Enhanced US Volume Storage",)
 """DICOM classes of images whose names do not say that they are images."""
 LOCALISER = "left out: localisers, since there are other images"
@@ -421,7 +421,7 @@ def _folders(top: Path) -> Iterator[Path]:
 
 
 def _values(cells: pd.Series, role: str) -> str:
-    """Return the content of a column in words: its values if they are few, or their number, and the empty cells."""
+    """Return the content of a column in words: its values if they are few, or their number, and how many are empty."""
     counts = cells.value_counts()
     text = f"{len(counts):,} values"
     if role not in ("path", "patient", "mask") and len(counts) <= MOST_CLASSES:

@@ -35,10 +35,10 @@ LOOKS = ("brightness", "contrast", "colour")
 
 
 def looks(images: np.ndarray) -> np.ndarray:
-    """Return the LOOKS of images (n, height, width, channels), uint8, as (n, 3), float64, between 0 and 255.
+    """Return brightness, contrast and colour (n, 3), float64, of images (n, height, width, channels), uint8.
 
-    Brightness is the mean of the grey levels, contrast their standard deviation, and colour the mean distance between
-    the largest and the smallest channel of a pixel.
+    All are between 0 and 255. Brightness is the mean of the grey levels, contrast their standard deviation, and colour
+    the mean distance between the largest and the smallest channel of a pixel.
     """
     grey = images.mean(axis=3)
     colour = images.max(axis=3).astype(np.int16) - images.min(axis=3)

@@ -369,7 +369,7 @@ class Network:
 
     @functools.cached_property
     def initial(self) -> dict[str, Tensor]:
-        """The batch-norm tensors from before the training that do not travel, by name."""
+        """The batch-norm tensors that stay at clients, with their values before the training, by name."""
         tensors = architecture(self.run, self.shape, filled=True).state_dict()
         device = next(self.model.parameters()).device
         return {

@@ -333,7 +333,7 @@ def _fill(array: GrowingArray, attempt: Callable[[int], np.ndarray | UserError],
 
 
 def seen(image: np.ndarray) -> Seen:
-    """Return facts of an image: its fingerprint, whether it lacks contrast, whether colour, and the codes of its look.
+    """Return an image's fingerprint, whether it lacks contrast, whether it lacks colour, and the codes of its look.
 
     Equal codes tell similar images (see `data.looks`).
     """
@@ -412,7 +412,7 @@ PIECE = 16
 def each(function: Callable[[Any], T], items: Sequence[Any] | np.ndarray, threads: int) -> Iterator[T]:
     """Yield what `function` returns for each item, in order, from up to `threads` threads.
 
-    With one thread, the caller's own computes. Threads take items in pieces: handing one image over takes longer than
+    With one thread, it is the caller's own. Threads take items in pieces: handing one image over takes longer than
     reading a small one.
     """
     if threads <= 1:

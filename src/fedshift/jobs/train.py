@@ -144,7 +144,7 @@ def _exclusive(files: RunFiles, ranks: Ranks) -> Iterator[None]:
 
 
 def _sites(run: Run, images: RunImages) -> tuple[Sites, Sites, Sites, Traffic]:
-    """Return the samples for training, for validation and for learning curves, by site, and the traffic beforehand.
+    """Return samples for training, validation and learning curves, by site, and the traffic before the first round.
 
     With `training.select_at`, the validation samples are all samples of the sites that it names, which are in no
     partition. Learning curves are those of external sites. The traffic is that of the statistics that clients send to
