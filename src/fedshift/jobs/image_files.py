@@ -208,7 +208,10 @@ class ImageFiles(OwnImages):
         return FileImage(image, place)
 
     def _place(self, shape: Sequence[int]) -> list[tuple[float, float]]:
-        """Return where an image of `shape` (height, width) lies in its prepared square; see `FileImage`."""
+        """Return, for rows and for columns, where an image begins in its prepared square, and how long it is there.
+
+        Both are in pixels of the square (see `FileImage`); `shape` is the image's (height, width).
+        """
         if self.spacing is not None:
             return [(-((side - self.size) // 2), side) for side in shape]
         if self.padding:

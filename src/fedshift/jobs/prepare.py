@@ -75,9 +75,10 @@ def prepare(data: Data, raw: Path, out: Path, threads: int = 1, code: str = "") 
     """Write `out`: images.npy, samples.parquet, pixels.parquet and card.json, either completely or not at all.
 
     images.npy is (n, height, width, channels) uint8, or (n, features) float32 for a dataset of vectors; row i of
-    samples.parquet is image i. With masks it has the columns SPACING where the dataset knows the size of all pixels.
-    Images go through the transforms of `data.prepare`. pixels.parquet has what checks need of each prepared image (see
-    `seen`) beside its sample. Memory holds one block of images, whatever their number.
+    samples.parquet is image i. For segmentation there is also masks.npy, (n, height, width) uint8, and samples.parquet
+    has the columns SPACING if the dataset knows the size of all pixels. Images go through the transforms of
+    `data.prepare`. pixels.parquet has what checks need of each prepared image (see `seen`) beside its sample. Memory
+    holds one block of images, whatever their number.
 
     If the process is killed, finished blocks stay beside `out`, and the next call goes on from them if data, the user's
     own images and `code`, the digest of the preparing code, are the same. Images that cannot be read are left out if
