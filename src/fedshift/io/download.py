@@ -345,8 +345,9 @@ def _fits(response: requests.Response, have: int, version: str, total: int | Non
 def _get(name: str, url: str, have: int, version: str, retries: int) -> Iterator[requests.Response]:
     """Yield the response to a request for a file from byte `have` on, with status 200, 206 or 416.
 
-    Status 200 brings the whole file, 206 the missing part, and 416 says that no part is missing. `version` is that of
-    the partial file, and `name` the file's name in messages. Raises SourceError for any other status.
+    Status 200 brings the whole file, 206 the missing part, and 416 says that the file has no bytes from `have` on.
+    `version` is that of the partial file, and `name` the file's name in messages. Raises SourceError for any other
+    status.
     """
     import requests
     import urllib3

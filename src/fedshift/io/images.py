@@ -76,14 +76,14 @@ def read_image(
     """Return an image file of any format that Pillow reads as an array (height, width, 3), uint8.
 
     Grey images with 16 or 32 bits a pixel, floats among them, are scaled by the `window`: the values that become black
-    and white, or percentiles of the image. Without one, the upper 8 bits of 16 are kept, and 32 bits are refused. Of a
-    file with several pages or frames, `page` says which, from 1. Raises UserError that names the file, with `remedy` as
-    its advice if the file is damaged or missing.
+    and white, or percentiles of the image. Without one, the upper 8 bits of 16 are kept, and 32 bits are refused.
+    Raises UserError that names the file, with `remedy` as its advice if the file is damaged or missing.
 
-    `own` marks a user's image, in contrast to one of a published dataset. It is turned as its EXIF orientation says,
-    and colours of 16 bits are scaled by the window, too. What is probably a mistake is refused: 16-bit values that are
-    all below 4096 (and not all 0) without a window, since the upper 8 bits hold little of them; transparent pixels; and
-    pixels that are not square.
+    `own` marks a user's image, in contrast to one of a published dataset. Only then 32 bits are read, the image is
+    turned as its EXIF orientation says, colours of 16 bits are scaled by the window, too, and `page` says which page or
+    frame of several is read, from 1. What is probably a mistake is refused: 16-bit values that are all below 4096 (and
+    not all 0) without a window, since the upper 8 bits hold little of them; transparent pixels; and pixels that are not
+    square.
     """
     with opened_image(path, remedy, own=own) as opened:
         deep = opened.mode in ("I", "F")
