@@ -1,7 +1,7 @@
-"""Figures of the page, one file each.
+"""Figures of a study's page, one plug-in in each file.
 
-A module here draws SVG text from `Results`, which are read once, and states what to conclude from the picture.
-No file is read and no score is computed here.
+A figure gets the study's results as one `Results` object, and returns an SVG picture and a caption that says what to
+conclude from it. A figure reads no file and computes no score.
 """
 
 from ._base import Figure, FigureTable, Mistake, OutlinedImage, Ranking, Results, SiteMistakes, SiteOutlines

@@ -1,4 +1,4 @@
-"""The base of all figures of a page."""
+"""The base class of the figures of a study's page, and the results that a figure gets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 
 
 class Ranking(NamedTuple):
-    """The mean ranks of conditions over sites; 1 is the best.
+    """The mean ranks of a study's conditions over sites, by the headline metric; rank 1 is the best.
+
+    A condition is an algorithm with a batch-norm policy and settings.
 
     Attributes
     ----------
     names : titles of the conditions
-    role, sites : role of the sites, and their number
-    ranks : mean rank of each condition; empty where ranks are not compared
-    critical : critical difference of Nemenyi's test at 5 %
-    p : p value of Iman and Davenport's test that all ranks are alike
-    related : whether each site was held out from another training
-    why_not : reason why ranks are not compared
+    role : role of the sites at which conditions are ranked: internal or external
+    sites : number of these sites
+    ranks : mean rank of each condition, in the order of `names`; empty where ranks are not compared
+    critical : critical difference of Nemenyi's test at the 5 % level; NaN where ranks are not compared
+    p : p value of the test of Iman and Davenport, whose null hypothesis is that all conditions perform alike
+    related : True if each external site was held out from a training of its own, so that trainings share sites
+    why_not : clause that says why ranks are not compared, such as too few sites; empty where they are
     """
 
     names: tuple[str, ...]
@@ -42,14 +45,14 @@ class Ranking(NamedTuple):
 
 
 class FigureTable(NamedTuple):
-    """A table of text that a figure gives the page in the place of a picture.
+    """A table that a figure puts on the page instead of a picture.
 
     Attributes
     ----------
     header : names of the columns
-    rows : the texts of each row
-    heads : number of columns, the first ones, that name what a row is about
-    best : places (row, column) of the numbers that are the best of their column
+    rows : rows of the table, each with a text for every column
+    heads : number of leading columns that name what a row is about, such as condition and inference
+    best : positions (row, column), from 0, of the numbers that are the best of their column
     """
 
     header: tuple[str, ...]
@@ -60,12 +63,12 @@ class FigureTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong prediction of one image.
+    """A wrong prediction for one image.
 
     Attributes
     ----------
     image : prepared image (height, width, channels), uint8
-    true, predicted : the two classes
+    true, predicted : index of the true class and of the predicted class
     probability : probability of the predicted class, mean over trainings
     """
 
@@ -77,16 +80,16 @@ class Mistake:
 
 @dataclass(frozen=True)
 class SiteMistakes:
-    """The most confident wrong predictions of an external site, the worst first.
+    """The most confident wrong predictions at one external site.
 
     Attributes
     ----------
     site : name of the site
-    condition, inference : titles of the condition and the inference that predicted
+    condition, inference : titles of the condition and of the inference (prediction method) that predicted the site
     trainings : number of trainings over which probabilities are averaged
-    wrong : number of images that a training predicts wrongly, its mean over trainings
-    total : number of all images
-    worst : mistakes that are shown
+    wrong : number of wrongly predicted images, mean over trainings, rounded
+    total : number of predicted images of the site
+    worst : the mistakes that are shown, the most confident one first
     """
 
     site: str
@@ -100,13 +103,13 @@ class SiteMistakes:
 
 @dataclass(frozen=True)
 class OutlinedImage:
-    """A predicted mask beside its reference.
+    """An image with its reference mask and its predicted mask.
 
     Attributes
     ----------
     image : prepared image (height, width, channels), uint8
-    reference, predicted : each structure's mask (structures, height, width), bool
-    dice : mean over the structures that are there or predicted
+    reference, predicted : mask of each structure (structures, height, width), bool
+    dice : Dice coefficient, mean over the structures that occur in the reference or in the prediction
     """
 
     image: np.ndarray
@@ -117,15 +120,15 @@ class OutlinedImage:
 
 @dataclass(frozen=True)
 class SiteOutlines:
-    """The images of a site with the lowest Dice, the worst first.
+    """The images of one site whose predicted masks have the lowest Dice.
 
     Attributes
     ----------
-    site, role : name of the site, and internal or external
-    condition, inference : titles of the condition and the inference that predicted
-    seed : seed of the training that predicted
-    total : number of the site's test images that have a Dice
-    worst : images that are shown
+    site, role : name of the site, and its role: internal or external
+    condition, inference : titles of the condition and of the inference (prediction method) that predicted the site
+    seed : seed of the training that predicted the site
+    total : number of the site's test images with a defined Dice
+    worst : the images that are shown, the lowest Dice first
     """
 
     site: str
@@ -138,50 +141,57 @@ class SiteOutlines:
 
 
 def _none(each: int) -> Any:
+    """Return an empty mapping: the default of `Results.images`, `mistakes` and `outlines`."""
     return {}
 
 
 def _empty(*columns: str) -> pd.DataFrame:
+    """Return a data frame with these columns and no rows."""
     import pandas as pd
 
     return pd.DataFrame(columns=list(columns))
 
 
 no_cases = partial(_empty, "role", "site", "case", "dice", "missed", "false_alarm")
-"""The cases of results without predicted masks: none."""
+"""Return an empty table of cases: the default of `Results.cases`, for results without predicted masks."""
 no_curves = partial(_empty, "condition", "shown", "held_out", "site", "false_positives", "sensitivity")
-"""The ROC curves of results without predictions: none."""
+"""Return an empty table of ROC curves: the default of `Results.curves`, for results without predictions."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The numbers and images that a figure may draw.
+    """All results of a study that a figure can draw: tables of numbers, names, settings and images.
 
-    Titles for people are in the columns `condition` and `shown` (the inference) of every table. The functions read
-    predictions or images, which takes long, so that `caption` should call none but `images`.
+    In the tables, the column `condition` holds titles of conditions (algorithm x batch norm policy x settings), and the
+    column `shown` holds titles of inferences (prediction methods). The attributes that are functions read predictions
+    or images, which takes long: of these, `Figure.caption` should call `images` alone.
 
     Attributes
     ----------
-    scores : scores.csv with the ids `condition_id` and `inference_id`
-    rounds : rounds.parquet of all runs, with the columns run, seed, condition_id, condition and held_out
-    internal, external : sites in the order of the study; with several partitions, a site may be both
-    headline : metric that the study leads with
+    scores : scores.csv, with the ids `condition_id` and `inference_id`: a row for each run, inference, site and metric
+    rounds : rounds.parquet of all runs together, with the columns run, seed, condition_id, condition and held_out (the
+        name of the partition of sites)
+    internal, external : names of the internal and of the external sites, in the order of the study; with several
+        partitions, a site may be both
+    headline : the metric that the study reports first
     classes : names of the classes
-    positive : the positive class of two; empty for the second
-    synthetic : whether the images are invented
-    unit : what intervals resample, as the study names it, in the singular: patient, lesion, ...
-    settings : every setting of each run, by the id of the run and then by the setting's dotted path
+    positive : name of the positive class of two; empty where it is the second class
+    synthetic : whether the images are synthetic
+    unit : what confidence intervals resample, a singular noun of the study: patient, lesion, ...
+    settings : settings of each run, by the id of the run and then by the dotted path of the setting
         (`training.batch_size`, `data.dataset.classes_per_client`, `partition.limit.train`, ...)
-    tables : further files of results by name: summary, calibration, and, where the study asks for them, net_benefit and
-        divergence
-    ranking : ranks of the conditions over sites
-    images : function that returns at most so many random images of each site (n, height, width, channels), uint8, and
-        their classes (n,), sorted by class; none where the data are not images of two dimensions
-    mistakes : function that returns at most so many mistakes of each external site
-    outlines : function that returns, for a task with masks, at most so many images of each site with the lowest Dice
-    cases : function that returns, for a task with masks, a row for each patient with a Dice: role, site, case (its
-        first image), dice, missed and false_alarm (bool, of any structure)
-    curves : function that returns the mean ROC curve of each condition, inference and site
+    tables : further tables of results by name: summary and calibration; net_benefit and divergence where the study asks
+        for them
+    ranking : mean ranks of the conditions over sites; None without any scores
+    images : function that returns, for each site, at most the given number of random images (n, height, width,
+        channels), uint8, and their classes (n,), sorted by class; empty where the data are not two-dimensional images
+    mistakes : function that returns at most the given number of mistakes of each external site
+    outlines : function that returns, for segmentation, at most the given number of images of each site: those with the
+        lowest Dice; empty for other tasks
+    cases : function that returns, for segmentation, a row for each patient with a defined Dice: role, site, case (name
+        of the patient's first image), dice, missed and false_alarm (bool: whether any structure is missed or falsely
+        predicted)
+    curves : function that returns the ROC curve of each condition, inference and site, mean over trainings
     """
 
     scores: pd.DataFrame
@@ -204,17 +214,18 @@ class Results:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites in the order of the study, each once: internal ones first."""
+        """The names of all sites in the order of the study, internal ones first. A site with both roles occurs once."""
         return tuple(dict.fromkeys((*self.internal, *self.external)))
 
 
 class Figure(Plugin):
-    """A picture for the page.
+    """A figure of a study's page.
 
-    A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`; the other methods are help.
-    `shows_images` is True for a figure that shows images of the data. A page whose figures show none has no images.
-    `section` is the id of the page's section that shows it; by default, and where a page lacks that section, it stands
-    among the other figures.
+    A plug-in sets `title`, the heading of the figure, and overrides `caption` and `draw`. It may override `parts` and
+    `table`; its `draw` can call `picture`, `panels` and `nothing`. `shows_images` is True for a figure that shows
+    images of the data set: a page without such a figure contains no images. `section` is the id of the section of the
+    page that the figure belongs to. By default, and where the page has no such section, it stands in the section with
+    all other figures.
     """
 
     kind: ClassVar[str] = "figure"
@@ -223,26 +234,26 @@ class Figure(Plugin):
     shows_images: ClassVar[bool] = False
 
     def caption(self, results: Results) -> str:
-        """Return one or two sentences that are true of these results."""
+        """Return a caption of one or two sentences, whose numbers and statements hold for `results`."""
         return ""
 
     def draw(self, results: Results) -> str:
-        """Return the figure as SVG text."""
+        """Return the figure as the text of an <svg> element."""
         raise TypeError(f"{type(self).__name__} draws nothing")
 
     def parts(self, svg: str) -> list[tuple[str, str]]:
-        """Return title and SVG text of each part of a drawn figure that a reader opens by itself.
+        """Return the parts of a drawn figure that a reader opens one by one: a title and an <svg> element for each.
 
-        By default there are none, and the figure is shown whole.
+        `svg` is the text that `draw` returned. The default, no parts, shows the figure as a whole.
         """
         return []
 
     def heading(self, results: Results) -> str:
-        """Return title and caption: what describes the figure to readers who cannot see it."""
+        """Return the figure's title and caption as one text, for readers who cannot see the figure."""
         return f"{self.title}: {self.caption(results)}"
 
     def nothing(self, results: Results) -> str:
-        """Return the SVG that is shown where there is nothing to draw; the caption says why."""
+        """Return an <svg> element that says that there is nothing to draw; the caption must give the reason."""
         return note(self.name, self.heading(results))
 
     def picture(
@@ -252,9 +263,10 @@ class Figure(Plugin):
         paint: Callable[[Any], None],
         labels: Iterable[str] = (),
     ) -> str:
-        """Return as SVG what `paint` draws on a matplotlib figure of `size` (width and height in inches).
+        """Return an <svg> element of a matplotlib figure that `paint(figure)` draws.
 
-        Where there are `labels`, those of lines and bars, a legend is added below; the figure becomes higher by it.
+        `size` is the width and height in inches. `labels` are the labels of the lines and bars that `paint` draws. With
+        any labels, a legend stands below the figure, whose height grows by that of the legend.
         """
         labels = list(labels)
         width, height = size
@@ -278,11 +290,12 @@ class Figure(Plugin):
         names: tuple[str, str] = ("", ""),
         **shared: Any,
     ) -> str:
-        """Return as SVG a panel for each key of `titles`, whose title stands above it, with a legend of `labels` below.
+        """Return a grid of panels, one for each key of `titles`, as an <svg> element, with a legend of `labels` below.
 
-        `draw` is called with the matplotlib axes and the key of each panel. There are at most `columns` panels in a
-        row, each of `size` (width and height in inches). `names` are those of the x and y axes, which stand at the rim,
-        and `shared` goes to matplotlib's `subplots`, such as `sharey=True`.
+        `titles` maps the key of each panel to the text above it. `draw(axes, key)` draws a panel on matplotlib axes. A
+        row has at most `columns` panels, each of `size` (width and height in inches). `names` are the labels of the x
+        and y axes, which stand below the last row and left of the first column. `shared` goes to matplotlib's
+        `subplots`, such as `sharey=True`.
         """
         labels = list(labels)
         columns = min(columns, len(titles))
@@ -302,5 +315,5 @@ class Figure(Plugin):
         return self.picture(results, (width, 0.4 + size[1] * -(-len(titles) // columns)), paint, labels)
 
     def table(self, results: Results) -> FigureTable | None:
-        """Return the table that stands on the page in the place of the picture; None, the default, for the picture."""
+        """Return the table that replaces the picture on the page; None, the default, shows the picture."""
         return None

@@ -1,4 +1,4 @@
-"""SVG for a page: readable on light and dark backgrounds, with unique ids and the same bytes each time."""
+"""Drawing of figures as SVG: readable on light and dark backgrounds, with unique ids, and the same bytes each time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#010203"
-"""A placeholder: what is drawn in it takes the colour of the text around the figure."""
+"""A colour that stands for the page's text colour: `_tag` replaces it by `currentColor` in the SVG."""
 COLOURS = ("#1f7fc4", "#cf5c00", "#00906a", "#b5568f", "#997000", "#777777")
 """Colours that colour-blind readers can distinguish; their contrast is at least 3.9 on white and on #111."""
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "D", "s", "^", "v", "P")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
 WIDTH = 8.4
-"""Width of a figure that is as wide as the page, in inches."""
+"""Width in inches of a figure that fills the width of the page."""
 _POINTS = 72 * WIDTH
 _REM = 60
-"""Width of such a figure on the page, in units of the page's letters. Narrower ones have letters of the same size."""
+"""Width on the page, in rem, of a figure of WIDTH inches. Narrower figures shrink in proportion, so that their text has
+the same size."""
 _LONGEST = 90
 _STYLE = {
     "axes.edgecolor": INK,
@@ -58,9 +59,10 @@ _STYLE = {
 
 
 def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return what `draw` paints on a figure of `size` (inches), as one <svg> element.
+    """Draw a matplotlib figure with `draw(figure)` and return it as one <svg> element.
 
-    `title` describes the figure to readers who cannot see it; `name` makes ids unique.
+    `size` is the width and height in inches. `title` describes the figure to readers who cannot see it. `name` is put
+    before every id of the element, so that ids are unique on a page with several figures.
     """
     metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     text = _saved(size, draw, {}, format="svg", metadata=metadata).decode()
@@ -71,12 +73,19 @@ def svg(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure
 
 
 def pdf(size: tuple[float, float], draw: Callable[[Figure], None]) -> bytes:
-    """Return what `draw` paints on a figure of `size` (inches) as a PDF file with text as text."""
+    """Draw a matplotlib figure with `draw(figure)` and return it as a PDF file, in which text stays text.
+
+    `size` is the width and height in inches.
+    """
     return _saved(size, draw, {"pdf.fonttype": 42}, format="pdf", metadata={"CreationDate": None})
 
 
 def _saved(size: tuple[float, float], draw: Callable[[Figure], None], style: dict[str, Any], **options: Any) -> bytes:
-    """Return what `draw` paints on a figure of `size` (inches), as matplotlib saves it with some options."""
+    """Draw a matplotlib figure and return the bytes of its file.
+
+    `size` is in inches. `style` are further matplotlib settings, and `options` are those of `Figure.savefig`, such as
+    the format.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -90,7 +99,7 @@ def _saved(size: tuple[float, float], draw: Callable[[Figure], None], style: dic
 
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return colour and dashes of the line of each name. The first 24 lines all differ."""
+    """Return the colour and line style of each name's line, for matplotlib's `plot`. The first 24 lines all differ."""
     return {
         name: {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
         for n, name in enumerate(dict.fromkeys(names))
@@ -98,7 +107,10 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def marks(names: Iterable[Any], size: float) -> dict[Any, dict[str, Any]]:
-    """Return colour and shape of the dots of each name, which are `size` points high."""
+    """Return the colour and marker of each name's dots, for matplotlib's `plot`. Markers are `size` points high.
+
+    After six names, colours and markers repeat.
+    """
     looks = itertools.cycle(zip(COLOURS, MARKERS, strict=True))
     return {
         name: {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
@@ -107,17 +119,17 @@ def marks(names: Iterable[Any], size: float) -> dict[Any, dict[str, Any]]:
 
 
 def titles(names: Iterable[str]) -> dict[str, str]:
-    """Return the title of the panel of each name: the name, cut if it is long."""
+    """Return a mapping from each name to the title of its panel: the name, shortened to 28 characters."""
     return {name: short(name) for name in names}
 
 
 def short(text: str, length: int = 28) -> str:
-    """Return a text, cut if it is longer than `length`."""
+    """Return `text`, cut to `length` characters that end with an ellipsis if it is longer."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def legend(figure: Figure) -> None:
-    """Add a legend below the panels, with each label of their lines and bars once."""
+    """Add a legend below the panels of a matplotlib figure. A label that several panels share is listed once."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -130,7 +142,7 @@ def legend(figure: Figure) -> None:
 
 
 def legend_height(labels: Iterable[str], width: float) -> float:
-    """Return the height in inches of the legend of a figure of `width` inches."""
+    """Return the height in inches of the legend with these labels in a figure of `width` inches; 0 without labels."""
     shown = [short(label, _LONGEST) for label in labels]
     if not shown:
         return 0.0
@@ -139,20 +151,20 @@ def legend_height(labels: Iterable[str], width: float) -> float:
 
 
 def _columns(labels: Iterable[str], width: float) -> int:
-    """Return how many labels fit side by side."""
+    """Return the number of columns, 1 to 4, of a legend with these labels in a figure of `width` inches."""
     longest = max(len(line) for label in labels for line in label.splitlines())
     return max(1, min(4, int(width / (0.5 + 0.068 * longest))))
 
 
 def legend_width(labels: Iterable[str]) -> float:
-    """Return the width in inches of a legend whose labels stand one below the other; 0 without labels."""
+    """Return the width in inches of a legend with these labels in one column; 0 without labels."""
     return max((0.7 + 0.076 * len(line) for label in labels for line in short(label, _LONGEST).splitlines()), default=0)
 
 
 def grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Any]:
-    """Return axes for `count` panels, row by row. The places left over in the last row stay empty.
+    """Return matplotlib axes for `count` panels in rows of `columns`. Unused places of the last row stay empty.
 
-    `shared` goes to `figure.subplots`.
+    `shared` goes to `figure.subplots`, such as `sharey=True`.
     """
     places = list(figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat)
     for axes in places[count:]:
@@ -161,10 +173,10 @@ def grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Any]:
 
 
 def lines(axes: Any, table: pd.DataFrame, x: str, y: str, looks: Mapping[str, Mapping[str, Any]], **look: Any) -> None:
-    """Draw column `y` over column `x` for each value of the column `line`, by the look of that value.
+    """Draw a line of column `y` over column `x` for each key of `looks`: the rows whose column `line` equals the key.
 
-    `look` is shared by all lines. A line that is not in `looks`, or has no values, is not drawn; one of a single point
-    has a marker.
+    `looks` maps the name of a line to its matplotlib style, and `look` is the style that all lines share. A name
+    without any value in column `y` is skipped. A line of a single point is drawn as a dot.
     """
     for name, own in looks.items():
         curve = table[table["line"] == name]
@@ -174,7 +186,7 @@ def lines(axes: Any, table: pd.DataFrame, x: str, y: str, looks: Mapping[str, Ma
 
 
 def rows(axes: Any, names: Sequence[str]) -> None:
-    """Label the rows of a panel, which are 1 apart, the first one on top."""
+    """Label the y axis with the names of rows. Row n of `names` is drawn at y = n, with row 0 at the top."""
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -182,33 +194,39 @@ def rows(axes: Any, names: Sequence[str]) -> None:
 
 
 def round_axis(axes: Any) -> None:
-    """Label the x axis with the number of the round, at whole numbers only."""
+    """Label the x axis as the number of the round, with ticks at whole numbers only."""
     axes.set_xlabel("Round")
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def logarithmic(axis: Any) -> None:
-    """Make an x or y axis logarithmic, with numbers as plain text."""
+    """Make a matplotlib x or y axis logarithmic, with tick labels as plain numbers (0.01 instead of a power of ten)."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(lambda value, _: "")
 
 
 def note(name: str, title: str) -> str:
-    """Return the <svg> element shown instead of a figure if there is nothing to draw. `title` gives the reason."""
+    """Return an <svg> element that says "Nothing to draw.". Its `title` gives the reason; `name` makes ids unique."""
     body = '<text x="0" y="24" fill="currentColor" font-size="11">Nothing to draw.</text>'
     return frame(name, title, (_POINTS, 40), body)
 
 
 def _tag(tag: str, name: str) -> str:
-    """Return a tag with short numbers, ids made unique by `name`, and fonts and ink left to the page."""
+    """Return an SVG tag of matplotlib adapted to the page.
+
+    Numbers have two digits, ids begin with `name`, the font is the page's, and INK becomes the page's text colour.
+    """
     tag = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), tag)
     tag = re.sub(r'(?<=\sid=")|(?<=url\(#)|(?<=href="#)', f"{name}-", tag)
     return re.sub(r" font-family: 'DejaVu Sans'[^;\"]*;?", "", tag).replace(INK, "currentColor")
 
 
 def frame(name: str, title: str, size: tuple[float, float], body: str) -> str:
-    """Return an <svg> element of `size` (points) around `body`."""
+    """Return an <svg> element of `size` (width and height in points) with the content `body`.
+
+    `title` describes the element to readers who cannot see it; `name` makes the title's id unique on the page.
+    """
     box = f"0 0 {size[0]:g} {size[1]:g}"
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '

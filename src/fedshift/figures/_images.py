@@ -1,4 +1,4 @@
-"""Rows of images with words below them, as one SVG that keeps the page light."""
+"""Rows of small images with text below each, as one SVG with embedded PNGs of limited size."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 EDGES = (96, 72, 56, 44, 32, 24, 16)
-"""Sides of an image in pixels: the first with which all images together are light enough is taken."""
+"""Lengths in pixels to which the longer side of images is reduced: `light` takes the first with which all images of a
+figure stay below the limit."""
 MOST = 48
-"""Images of one figure."""
+"""Largest number of images in one figure, about."""
 _LIMIT = 180_000
 _WIDTH = 640
 _GAP = 4
 _HEADING = 20
 _FONT = 9
 _FEW = 3
-"""So few images in a row would be too large on the whole width."""
+"""A figure in one column whose rows have at most this many images takes half of the width, so that images are not too
+large."""
 _LINE = _FONT + 3
 _QUOTES = {'"': "&quot;"}
 _ROW = re.compile(
@@ -35,14 +37,18 @@ _ROW = re.compile(
     re.DOTALL,
 )
 _LETTER = 0.56 * _FONT
-"""Width of a letter, a little more than that of most fonts."""
+"""Width of a letter in units of the SVG, a little more than the mean of most fonts."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An image (height, width, channels), uint8, and lines of text below it.
+    """An image with lines of text below it.
 
-    `drawing` are SVG elements over the image, in its pixels.
+    Attributes
+    ----------
+    image : image (height, width, channels), uint8; with channels 1 it is grey, and otherwise the first three are RGB
+    lines : the lines of text
+    drawing : SVG elements that are drawn over the image, in coordinates of its pixels
     """
 
     image: np.ndarray
@@ -51,7 +57,10 @@ class Tile:
 
 
 def private(synthetic: bool) -> str:
-    """Return the sentence, after a space, that says whose images a page shows and how to share it without."""
+    """Return a sentence for captions that says where the images come from and how to share the page without images.
+
+    It begins with a space.
+    """
     if synthetic:
         return " The images are synthetic: no hospital made them."
     return (
@@ -61,14 +70,15 @@ def private(synthetic: bool) -> str:
 
 
 def each_row(most: int, rows: int) -> int:
-    """Return how many images a row may have: at most `most`, and about MOST in a figure of so many rows."""
+    """Return the number of images in each of `rows` rows: at most `most`, about MOST in the figure, and at least 2."""
     return max(2, min(most, MOST // max(1, rows)))
 
 
 def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], columns: int, key: str = "") -> str:
-    """Return rows of images in so many columns, each below its heading; `title` describes the figure.
+    """Return an <svg> element of rows of images, each row below its heading, `columns` rows side by side.
 
-    `key` are SVG elements of a line of 20 units height above all rows.
+    `rows` holds a heading and the images of each row. `title` describes the figure to readers who cannot see it, and
+    `name` makes ids unique. `key` is a legend: SVG elements of 20 units of height that stand above all rows.
     """
     tiles = [tile for _, row in rows for tile in row]
     pngs = dict(zip(map(id, tiles), light([tile.image for tile in tiles]), strict=True))
@@ -91,7 +101,11 @@ def grid(name: str, title: str, rows: Sequence[tuple[str, Sequence[Tile]]], colu
 def _row(
     heading: str, row: Sequence[Tile], pngs: dict[int, str], side: float, box: tuple[float, float, float, float]
 ) -> Iterator[str]:
-    """Yield the elements of one row: an <svg> element at `box` (x, y, width, height), which `rows_of` finds again."""
+    """Yield the SVG elements of one row of images, inside an <svg class="row"> that `rows_of` can find.
+
+    `pngs` maps `id(tile)` to the base64 PNG of its image, which is `side` units wide and high. `box` is the x, y, width
+    and height of the row.
+    """
     x, y, width, height = box
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     yield f'<svg class="row" role="presentation" {place} data-heading="{escape(heading, _QUOTES)}">'
@@ -102,7 +116,10 @@ def _row(
 
 
 def rows_of(name: str, svg: str) -> list[tuple[str, str]]:
-    """Return heading and SVG text of each row of a figure that `grid` has made; `name` makes ids unique."""
+    """Return the rows of a figure that `grid` has made: the heading of each, and its images as an <svg> element.
+
+    `svg` is the text of the figure, and `name` makes ids unique.
+    """
     found = []
     for n, row in enumerate(_ROW.finditer(svg)):
         heading = html.unescape(row["heading"])
@@ -115,7 +132,11 @@ def rows_of(name: str, svg: str) -> list[tuple[str, str]]:
 
 
 def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[str]:
-    """Yield the elements of one image and of its lines, which are cut to its width and whole in its tooltip."""
+    """Yield the SVG elements of one image with its drawing and its lines of text.
+
+    `data` is the base64 PNG, and `x`, `y` and `side` the position and size of the image. Lines are cut to the width of
+    the image; its tooltip holds them in full.
+    """
     place = f'x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}"'
     yield f'<image {place} href="data:image/png;base64,{data}"><title>{escape(", ".join(tile.lines))}</title></image>'
     if tile.drawing:
@@ -127,7 +148,10 @@ def _tile(tile: Tile, data: str, x: float, y: float, side: float) -> Iterator[st
 
 
 def light(images: Sequence[np.ndarray], limit: int = _LIMIT) -> list[str]:
-    """Return images (height, width, channels) as base64 PNGs, so small that together they have `limit` characters."""
+    """Return images as base64 PNGs, reduced in size until together they have fewer than `limit` characters.
+
+    Images are (height, width, channels), uint8. The smallest size of EDGES is taken even where it does not suffice.
+    """
     pngs: list[str] = []
     for edge in EDGES:
         pngs = [png(image, edge) for image in images]
@@ -137,7 +161,7 @@ def light(images: Sequence[np.ndarray], limit: int = _LIMIT) -> list[str]:
 
 
 def png(image: np.ndarray, edge: int) -> str:
-    """Return an image (height, width, channels) as a base64 PNG of at most `edge` pixels a side."""
+    """Return an image (height, width, channels), uint8, as a base64 PNG with sides of at most `edge` pixels."""
     from PIL import Image
 
     grey = image.shape[-1] == 1

@@ -1,4 +1,4 @@
-"""Means over sites, runs and seeds that several figures draw."""
+"""Means over sites, runs and seeds that several figures of a study draw."""
 
 from __future__ import annotations
 
@@ -17,20 +17,28 @@ if TYPE_CHECKING:
     from ._base import Results
 
 OPTIONS = ("momentum", "batch_size", "order")
-"""Columns of scores that hold options of an inference."""
+"""Columns of scores.csv that hold options of an inference (prediction method); empty where an inference lacks the
+option."""
 ROLES = ("internal", "external")
 OVER = {"round": "By round", "exchanged": "By traffic"}
-"""The titles of panels over the columns of `traffic`."""
+"""Titles of two panels, by the column of the table of `traffic` that is their x axis."""
 SILENT = "; conditions that exchange nothing are left out there"
-"""Part of the captions of figures with an axis for traffic."""
+"""Text that captions add where a figure has an axis of traffic and some conditions exchange nothing."""
 Spot = tuple[float, float]
-"""Mean and standard deviation over seeds; the latter is NaN for a single seed."""
+"""Mean and standard deviation over seeds; the standard deviation is NaN for a single seed."""
 _MOVED = ["floats_down", "floats_up"]
 _SCORES = ("run", "condition", "held_out", "site", "role", "inference", "shown", *OPTIONS, "seed", "value", "n")
 
 
 class Validated(NamedTuple):
-    """A value that each round was validated by: its column in the rounds, its title, and a factor for percent."""
+    """The metric by which rounds were validated.
+
+    Attributes
+    ----------
+    column : its column in rounds.parquet
+    title : label of an axis that shows it
+    factor : factor on its values: 100 where it is shown in percent, else 1
+    """
 
     column: str
     title: str
@@ -38,7 +46,7 @@ class Validated(NamedTuple):
 
 
 def validated_by(results: Results) -> Validated:
-    """Return the metric by which all runs select a round, where it was logged; accuracy otherwise."""
+    """Return the metric by which the runs select a round, if it is logged and the same for all; accuracy otherwise."""
     names = {str(run.get("training.select_by") or "accuracy") for run in results.settings.values()}
     scores = results.rounds.get("score")
     logged = scores is not None and scores.notna().any()
@@ -53,7 +61,7 @@ def validated_by(results: Results) -> Validated:
 
 
 def headline(results: Results) -> pd.DataFrame:
-    """Return the scores of the headline metric, times 100 if it is shown in percent."""
+    """Return the rows of `results.scores` with the headline metric, whose values are times 100 if shown in percent."""
     if results.scores.empty:
         return results.scores.reindex(columns=[*_SCORES, "metric"])
     scores = results.scores[results.scores["metric"] == results.headline.name]
@@ -63,31 +71,40 @@ def headline(results: Results) -> pd.DataFrame:
 
 
 def by_partition(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose conditions are named with their partition, if there are several partitions."""
+    """Return a table whose condition titles name the held-out partition too, if there are several partitions.
+
+    A partition is a split of the study's sites into internal and external ones; `held_out` is its name.
+    """
     if len(table) == 0 or table["held_out"].nunique() < 2:
         return table
     return table.assign(condition=table["condition"] + ", held out " + table["held_out"])
 
 
 def apart(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores by partition, except where each external site is held out by one partition alone."""
+    """Return scores with condition titles by partition, unless each external site is external in one partition only.
+
+    With leave-one-site-out partitions, a condition thus keeps one title, and its sites come from different partitions.
+    """
     outside = scores[scores["role"] == "external"].groupby("site")["held_out"].nunique()
     return scores if len(outside) and outside.max() == 1 else by_partition(scores)
 
 
 def axis(results: Results) -> str:
-    """Return the label of an axis: the headline metric with its unit."""
+    """Return the label of an axis that shows the headline metric: its title, with (%) where it is shown in percent."""
     return results.headline.title + " (%)" * results.headline.percent
 
 
 def sites_of(results: Results, table: pd.DataFrame) -> list[str]:
-    """Return the sites that a table has, in the order of the study, external ones first."""
+    """Return the names of the sites that occur in `table`, in the order of the study, external sites first."""
     there = set(table["site"])
     return [site for site in dict.fromkeys((*results.external, *results.internal)) if site in there]
 
 
 def inside(results: Results) -> tuple[str, ...]:
-    """Return the internal sites that have test samples in some run, and those that no run names."""
+    """Return the internal sites that can have test scores.
+
+    A site is left out if it is internal in some runs and none of these runs keeps test samples of internal sites.
+    """
     trained, tested = set[str](), set[str]()
     for run in results.settings.values():
         if "partition.split.test" in run:
@@ -98,32 +115,38 @@ def inside(results: Results) -> tuple[str, ...]:
 
 
 def over_sites(scores: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """Return the mean over sites, each counted once, for each value of `by` and each seed."""
+    """Return the mean value over sites for each combination of the columns `by` and each seed.
+
+    Each site counts once, also where several partitions test it. The index levels are `by` and seed.
+    """
     # A site may have a row for each of several partitions: it counts once all the same.
     sites = scores.groupby([*by, "seed", "site"], sort=False)["value"].mean()
     return sites.groupby(level=[*by, "seed"], sort=False).mean()
 
 
 def over_seeds(values: pd.Series) -> pd.DataFrame:
-    """Return mean and sample standard deviation over the index level `seed`, without undefined means.
+    """Return the mean and sample standard deviation over the index level `seed` of values, as columns mean and std.
 
-    The columns are mean and std; std is NaN for a single seed.
+    Rows with an undefined mean are dropped; std is NaN for a single seed.
     """
     levels = [name for name in values.index.names if name != "seed"]
     return values.groupby(level=levels, sort=False).agg(["mean", "std"]).dropna(subset=["mean"])
 
 
 def mean_and_std(values: pd.Series) -> dict[Any, Spot]:
-    """Return mean and standard deviation over seeds by key, a tuple if the index has several levels besides `seed`."""
+    """Return the mean and standard deviation over seeds by key: the value of the index without its level `seed`.
+
+    With several further levels the key is a tuple.
+    """
     table = over_seeds(values)
     pairs = zip(table["mean"].tolist(), table["std"].tolist(), strict=True)
     return dict(zip(table.index.tolist(), pairs, strict=True))
 
 
 def centres(scores: pd.DataFrame) -> dict[str, str]:
-    """Return the shown name of each inference's centre: the options that a sweep varies around.
+    """Return, for each inference in `scores`, the title of the variant that is the centre of a sweep over its options.
 
-    These are the inference's default options if they were predicted, and otherwise the first that the study names.
+    That is the variant with the default options if it was predicted, and otherwise the first that the study names.
     """
     names: dict[str, str] = {}
     for name, rows in scores.groupby("inference", sort=False):
@@ -136,43 +159,58 @@ def centres(scores: pd.DataFrame) -> dict[str, str]:
 
 
 def _defaults(inference: str) -> tuple[Any, ...]:
-    """Return the default OPTIONS of an inference by its name in scores, such as `tsmobn(affine=False)`."""
+    """Return the default values of OPTIONS of an inference, given its name in scores, such as `tsmobn(affine=False)`.
+
+    None stands for an option that the inference lacks.
+    """
     plugin = find("inference", inference.partition("(")[0])
     defaults = {name: field.default for name, field in plugin.model_fields.items()} if plugin else {}
     return tuple(defaults.get(name) for name in OPTIONS)
 
 
 def client_of(inference: str, sites: Iterable[str]) -> str | None:
-    """Return the client whose own tensors an inference tests at all sites: amazon for `source(client=amazon)`."""
+    """Return the client whose own tensors an inference uses at every site: amazon for `source(client=amazon)`.
+
+    Return None for an inference that names none of the `sites` as its client.
+    """
     settings = inference.partition("(")[2].removesuffix(")")
     # A name may contain a comma, and another client's name may be its beginning: the longest that fits is meant.
     return max((site for site in sites if f"client={site}," in f"{settings},"), key=len, default=None)
 
 
 def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame:
-    """Return the mean over clients: a row for each round, a column for each run.
+    """Return the mean of `column` over clients, as a table with a row for each round and a column for each run.
 
-    Of a long history, about `points` rounds at equal distances are returned.
+    Of more than `points` rounds, every second, third, ... is returned, so that at most `points` remain.
     """
     table = rounds.pivot_table(index="round", columns="run", values=column, aggfunc="mean")
     return table.iloc[:: max(1, -(-len(table) // points))]
 
 
 def by_condition(rounds: pd.DataFrame, column: str, points: int = 150) -> dict[str, pd.DataFrame]:
-    """Return the table of `by_run` of each condition that has any value."""
+    """Return the mean of `column` over clients by condition: for each a table of rounds by runs, as `by_run` makes it.
+
+    Conditions without any value are left out.
+    """
     tables = {str(name): by_run(part, column, points) for name, part in rounds.groupby("condition", sort=False)}
     return {name: table for name, table in tables.items() if table.size}
 
 
 def shared_part(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the rounds up to the end of the shortest run, without rounds in which no run has a value."""
+    """Return the rounds until the shortest run ends, of a table with a row for each round and a column for each run.
+
+    Rounds in which no run has a value are left out.
+    """
     # Rounds missing at the end of each run: in a column turned upside down, the place of its first value.
     ends = runs.notna().to_numpy()[::-1].argmax(axis=0)
     return runs.iloc[: len(runs) - int(ends.max())].dropna(how="all")
 
 
 def by_line(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return rounds whose conditions are those of lines: where partitions train on the same sites, one for each."""
+    """Return `rounds` with condition titles by partition if several partitions train at the same sites.
+
+    Each (condition, partition) is then a line of its own; otherwise a line stands for a condition over all partitions.
+    """
     if rounds.empty:
         return rounds
     clients = rounds[rounds["split"] == "train"].groupby("held_out")["site"].agg(frozenset)
@@ -180,7 +218,10 @@ def by_line(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def exchanged(rounds: pd.DataFrame) -> pd.Series:
-    """Return the bytes that all clients have received and sent by the end of each round, mean over runs."""
+    """Return the bytes that all clients together have received and sent up to each round, mean over runs.
+
+    NaN where traffic was not recorded.
+    """
     trained = rounds[rounds["split"] == "train"]
     # min_count leaves traffic that was not recorded undefined, where a plain sum would say 0.
     floats = trained.reindex(columns=_MOVED).sum(axis=1, min_count=1)
@@ -191,10 +232,11 @@ def exchanged(rounds: pd.DataFrame) -> pd.Series:
 def curves(
     rounds: pd.DataFrame, split: str, factors: Mapping[str, float], by: str | list[str] = "condition"
 ) -> dict[Any, pd.DataFrame]:
-    """Return columns of a split by round, means over clients and then runs, for each value of `by` that has any.
+    """Return the history of columns of rounds.parquet, mean over clients and then over runs, for each value of `by`.
 
-    A curve ends with its first run. Its columns are those of `factors`, each times its factor, and `bytes`: what all
-    clients have received and sent by the end of the round, mean over runs.
+    `split` selects rows: train, val, test or averaged. `factors` maps each column to a factor on its values. Each table
+    has a row for each round until its shortest run ends, and a further column `bytes`: what all clients together have
+    received and sent so far, mean over runs. Values of `by` without any data are left out.
     """
     import pandas as pd
 
@@ -210,14 +252,15 @@ def curves(
 
 
 def sends(curve: pd.DataFrame) -> bool:
-    """Return whether a curve exchanges anything that was counted."""
+    """Return whether clients and server exchanged anything in a curve of `curves`, as far as traffic was recorded."""
     return bool(curve["bytes"].max() > 0)
 
 
 def traffic(curves: Mapping[Any, pd.DataFrame], *names: str) -> tuple[pd.DataFrame, str]:
-    """Return curves by round as one table, whose columns `names` hold their keys, and the unit of its traffic.
+    """Return the curves of `curves` as one table, and the unit of its traffic, such as MB.
 
-    The column `exchanged` is the traffic in that unit; NaN for a curve that exchanges nothing that was counted.
+    `names` are the names of the columns that hold the keys of `curves`. The column `exchanged` is the traffic so far in
+    this unit; NaN for a curve that exchanges nothing or whose traffic was not recorded.
     """
     import pandas as pd
 
@@ -230,7 +273,7 @@ def traffic(curves: Mapping[Any, pd.DataFrame], *names: str) -> tuple[pd.DataFra
 
 
 def traffic_axis(axes: Any, x: str, unit: str) -> None:
-    """Label the x axis of a panel over the column `x` of `traffic`, round or exchanged."""
+    """Label the x axis of a panel that shows the column `x` of `traffic`: round, or exchanged, in `unit`."""
     if x == "round":
         round_axis(axes)
     else:
@@ -238,7 +281,7 @@ def traffic_axis(axes: Any, x: str, unit: str) -> None:
 
 
 def unit_of(most: float) -> tuple[float, str]:
-    """Return the unit in which `most` bytes read best: its size and its name."""
+    """Return the size in bytes and the name of the unit for amounts of up to `most` bytes: TB, GB, MB or kB."""
     for name, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if most >= size:
             return size, name

@@ -1,4 +1,4 @@
-"""Calibration curves of the external sites."""
+"""Calibration curves of the external sites, each over a histogram of the predicted probabilities."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Series = tuple[str, str]
-"""The titles of a condition and of an inference."""
+"""A curve, given by the titles of its condition (algorithm x batch norm policy x settings) and its inference."""
 
 
 class Calibration(Figure):
-    """Observed frequency against predicted probability at each external site, over a histogram of the probabilities."""
+    """Observed frequency against predicted probability at each external site, over a histogram of the probabilities.
+
+    Probabilities are those of the positive class of two, or of the predicted class. The numbers come from
+    calibration.csv; as many curves are drawn as there are colours.
+    """
 
     title = "Calibration at external sites"
     section = "calibration"
-    samples: int = Field(10, ge=1, description="points of fewer samples are not drawn")
-    patients: int = Field(3, ge=1, description="points of fewer patients are not drawn")
+    samples: int = Field(
+        10, ge=1, description="smallest number of samples in a point of a curve; points with fewer are not drawn"
+    )
+    patients: int = Field(
+        3, ge=1, description="smallest number of patients in a point of a curve; points with fewer are not drawn"
+    )
 
     def caption(self, results: Results) -> str:
         rows = _external(results)
@@ -80,7 +88,10 @@ class Calibration(Figure):
         return self.picture(results, (max(0.6 + 2.6 * columns, legend_width(labels)), 3.2 * lines + 0.3), paint, labels)
 
     def _curves(self, axes: Any, table: pd.DataFrame, looks: dict[Series, dict[str, Any]]) -> None:
-        """Draw the curves of one site with their intervals."""
+        """Draw the calibration curve of each condition and inference at one site, with intervals as vertical lines.
+
+        `table` holds the site's rows of calibration.csv, and `looks` the matplotlib style of each curve.
+        """
         axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
         for titles, look in looks.items():
             points = _of(table[table["quantity"] == "point"], titles).sort_values("bin")
@@ -93,7 +104,11 @@ class Calibration(Figure):
 
 
 def _histogram(axes: Any, table: pd.DataFrame, titles: Series) -> None:
-    """Draw the histogram of the probabilities of one curve, the samples that are right in the darker colour."""
+    """Draw the histogram of the predicted probabilities of one curve at a site, as stacked bars.
+
+    `table` holds the site's rows of calibration.csv, and `titles` names the curve. The darker bars count the samples
+    that are positive, or predicted correctly.
+    """
     under: Any = 0.0
     for value, alpha in ((0, 0.35), (1, 0.85)):
         bar = _of(table[table["quantity"] == f"histogram_{value}"], titles).sort_values("bin")
@@ -105,7 +120,7 @@ def _histogram(axes: Any, table: pd.DataFrame, titles: Series) -> None:
 
 
 def _external(results: Results) -> pd.DataFrame | None:
-    """Return the rows of calibration.csv that this figure draws; None if there are none."""
+    """Return the rows of calibration.csv with curves and histograms of external sites, or None if it has none."""
     table = results.tables.get("calibration")
     if table is None:
         return None
@@ -115,17 +130,23 @@ def _external(results: Results) -> pd.DataFrame | None:
 
 
 def _series(rows: pd.DataFrame) -> list[Series]:
-    """Return the curves that may be drawn, in the order of the study. As many are drawn as there are colours."""
+    """Return the titles of condition and inference of each calibration curve in `rows`, in the order of the study.
+
+    Callers draw as many of them as there are colours.
+    """
     return list(dict.fromkeys(zip(rows["condition"], rows["shown"], strict=True)))
 
 
 def _of(rows: pd.DataFrame, series: Series) -> pd.DataFrame:
-    """Return the rows of a curve; where several partitions leave out a site, those of the first one."""
+    """Return the rows of one calibration curve, `series`, of a site.
+
+    Where the site is external in several partitions, these are the rows of the first partition.
+    """
     condition, inference = series
     rows = rows[(rows["condition"] == condition) & (rows["shown"] == inference)]
     return rows[rows["condition_id"].isin(rows["condition_id"].head(1))]
 
 
 def _several(rows: pd.DataFrame) -> bool:
-    """Return whether a site is external in several partitions."""
+    """Return whether any site is external in several partitions, and so has several curves for a condition."""
     return int(rows.groupby(["site", "condition", "shown"])["condition_id"].nunique().max()) > 1

@@ -1,4 +1,4 @@
-"""Every case of each site, sorted by its Dice."""
+"""The Dice of every patient at each site, sorted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ LOOKS = {
     "missed": {"color": COLOURS[1], "marker": MARKERS[4]},
     "false alarm": {"color": COLOURS[3], "marker": "X"},
 }
-"""The colour and the shape of each kind of dot."""
+"""Colour and marker of each kind of dot. `missed` is a structure without a prediction; `false alarm` is a prediction
+without a structure."""
 
 
 class Cases(Figure):
-    """A dot for each patient at each site, sorted by Dice: a mean hides a few cases that fail altogether."""
+    """A dot for each patient at each site, sorted by Dice: a mean hides a few cases that fail altogether.
+
+    It is for segmentation, and draws `Results.cases`.
+    """
 
     tasks: ClassVar[tuple[str, ...]] = ("segmentation",)
     title = "Cases by Dice"

@@ -1,4 +1,4 @@
-"""The validation metric and training loss by round."""
+"""The validation metric and the training loss by round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Convergence(Figure):
 
     title = "Convergence"
     section = "training"
-    most: int = Field(24, ge=0, description="single runs are drawn if there are at most this many")
+    most: int = Field(24, ge=0, description="largest number of runs with which single runs are drawn as thin lines")
 
     def caption(self, results: Results) -> str:
         if results.rounds.empty:

@@ -1,4 +1,4 @@
-"""The validation metric by round and by traffic."""
+"""The validation metric by round and by the traffic between clients and server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class ConvergenceByTraffic(Figure):
-    """The validation metric by round, and by the traffic of all clients so far: means over clients and runs."""
+    """The validation metric by round, and by the traffic of all clients so far: means over clients and runs.
+
+    Traffic is the number of bytes that all clients together have received and sent, 4 for each float.
+    """
 
     title = "Convergence by traffic"
     section = "training"
@@ -47,7 +50,11 @@ class ConvergenceByTraffic(Figure):
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:
-    """Return the columns `value`, the validation metric, and `bytes` by round for each condition; see `_series`."""
+    """Return the history of the validation metric for each condition, as a table by round.
+
+    Its columns are `value`, the metric, mean over clients and runs, and `bytes`, the traffic so far; see
+    `_series.curves`. Return an empty mapping if no run has finished a round.
+    """
     if results.rounds.empty:
         return {}
     column, _, factor = validated_by(results)

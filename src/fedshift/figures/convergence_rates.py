@@ -1,4 +1,4 @@
-"""The figure compares gradient descent on FedBN's two-layer network with its theorem 4.4 and corollary 4.5."""
+"""Gradient descent on FedBN's two-layer network, compared with FedBN's theorem 4.4 and corollary 4.5."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ConvergenceRates(Figure):
     title = "Convergence rates of FedAvg and FedBN"
     draws: int = Field(10, ge=1, description="number of random federations")
     width: int = Field(500, ge=1, description="number of hidden units")
-    steps: int = Field(300, ge=1, description="steps of gradient descent")
+    steps: int = Field(300, ge=1, description="number of steps of gradient descent")
 
     def caption(self, results: Results) -> str:
         pairs = [self._pair(n) for n in range(self.draws)]
@@ -80,19 +80,20 @@ class ConvergenceRates(Figure):
         return self.panels(results, {title: title for title in drawn}, panel, labels, size=(3.9, 3.0))
 
     def _pair(self, n: int) -> tuple[Descent, Descent]:
-        """Return the descents of FedAvg and FedBN for the n-th federation."""
+        """Return the gradient descents of FedAvg and of FedBN for the n-th random federation."""
         return descents(n, self.width, self.steps)
 
 
 class Problem(NamedTuple):
-    """The samples of all clients, and an untrained network.
+    """A random federation: the samples of all clients, and an untrained two-layer network.
 
     Attributes
     ----------
-    inputs : inputs (n, FEATURES), each divided by its client's standard deviation
-    client : the client of each sample (n,)
+    inputs : inputs (n, FEATURES) of all clients' samples, each divided by its client's standard deviation
+    client : index of each sample's client (n,)
     targets : targets (n,)
-    weights, signs : v (width, FEATURES), and c, which is not trained, (width,)
+    weights : initial weights v of the hidden layer (width, FEATURES)
+    signs : weights c of the output layer (width,), -1 or 1, which are not trained
     """
 
     inputs: np.ndarray
@@ -103,14 +104,14 @@ class Problem(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Gradient descent of one method.
+    """The course of gradient descent with one method, FedAvg or FedBN.
 
     Attributes
     ----------
-    limit : smallest eigenvalue mu of the Gram matrix of an infinitely wide network
+    limit : mu, the smallest eigenvalue of the Gram matrix of an infinitely wide network
     rate : step size eta
-    loss : squared distance |f(t) - y|^2 after each number of steps t, (steps + 1,)
-    least : smallest eigenvalue of the evolution matrix Lambda(t), (steps + 1,)
+    loss : squared error |f(t) - y|^2 over all samples after t = 0, ..., steps steps, (steps + 1,)
+    least : smallest eigenvalue of the evolution matrix Lambda(t) after t steps, (steps + 1,)
     """
 
     limit: float
@@ -120,15 +121,16 @@ class Descent(NamedTuple):
 
     @property
     def bound(self) -> np.ndarray:
-        """The theorem's bound of the loss: (1 - eta mu / 2)^t times the loss at the start, (steps + 1,)."""
+        """The bound that theorem 4.4 gives for `loss`: (1 - eta mu / 2)^t times the loss at the start, (steps + 1,)."""
         return self.loss[0] * (1 - self.rate * self.limit / 2) ** np.arange(len(self.loss))
 
 
 @functools.lru_cache(maxsize=64)
 def descents(n: int, width: int, steps: int) -> tuple[Descent, Descent]:
-    """Return the descents of FedAvg and FedBN for the n-th random federation, with one step size for both.
+    """Return the gradient descents of FedAvg and of FedBN for the n-th random federation, with a common step size.
 
-    The step size is 1 / |Lambda(0)|, with the larger one of the two matrices.
+    The step size is 1 / |Lambda(0)|, for the method whose evolution matrix Lambda(0) has the larger spectral norm.
+    `width` is the number of hidden units.
     """
     problem = federation(n, width)
     rate = 1 / max(np.linalg.eigvalsh(evolution(problem, *start(problem, local)))[-1] for local in (False, True))
@@ -137,7 +139,11 @@ def descents(n: int, width: int, steps: int) -> tuple[Descent, Descent]:
 
 
 def federation(n: int, width: int) -> Problem:
-    """Return the n-th random federation: normal inputs, targets and weights, and random signs c of the second layer."""
+    """Return the n-th random federation, for a network with `width` hidden units.
+
+    Inputs, targets and hidden weights are normal; each client has its own scale of inputs; output weights are random
+    signs.
+    """
     rng = stream("convergence rates", n)
     client = np.repeat(np.arange(CLIENTS), SAMPLES)
     scales = rng.uniform(0.5, 2.0, CLIENTS)[client][:, None]
@@ -148,30 +154,41 @@ def federation(n: int, width: int) -> Problem:
 
 
 def limit(problem: Problem, local: bool) -> float:
-    """Return the smallest eigenvalue of the limit of G for an infinitely wide network.
+    """Return the smallest eigenvalue of the Gram matrix G of an infinitely wide network.
 
-    The direction of a normal v is independent of its length, and E |v|^2 = d alpha^2. So E relu(v.x_p / |v|)
-    relu(v.x_q / |v|) is the Gram matrix of unnormalised v ~ N(0, I), divided by the number of features d.
+    `local` chooses FedBN's G, with entries between samples of one client only, instead of FedAvg's. The direction of a
+    normal v is independent of its length, and E |v|^2 = d alpha^2. So E relu(v.x_p / |v|) relu(v.x_q / |v|) is the Gram
+    matrix of unnormalised v ~ N(0, I), divided by the number of features d.
     """
     whole = gram(problem.inputs) / problem.inputs.shape[1]
     return float(np.linalg.eigvalsh(within_clients(whole, problem.client) if local else whole)[0])
 
 
 def start(problem: Problem, local: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights v (width, features), and gamma (width, 1 or clients) = |v| / alpha, before training."""
+    """Return the initial hidden weights v (width, features) and scales gamma = |v| / alpha of batch norm.
+
+    Gamma is (width, clients) for FedBN (`local`), and (width, 1) for FedAvg.
+    """
     gamma = np.linalg.norm(problem.weights, axis=1, keepdims=True) / ALPHA
     return problem.weights.copy(), np.repeat(gamma, len(np.unique(problem.client)) if local else 1, axis=1)
 
 
 def output(problem: Problem, v: np.ndarray, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return f (n,), the normalised inputs z = v.x / |v| and the gamma of each sample, both (width, n)."""
+    """Return the network's outputs f (n,), normalised inputs z = v.x / |v| and each sample's gamma, both (width, n).
+
+    `gamma` is (width, clients) with a scale for each client (FedBN), or (width, 1) with one for all (FedAvg).
+    """
     z = v @ problem.inputs.T / np.linalg.norm(v, axis=1, keepdims=True)
     scale = gamma[:, problem.client] if gamma.shape[1] > 1 else np.broadcast_to(gamma, z.shape)
     return problem.signs @ np.maximum(scale * z, 0) / np.sqrt(len(v)), z, scale
 
 
 def evolution(problem: Problem, v: np.ndarray, gamma: np.ndarray) -> np.ndarray:
-    """Return Lambda = V / alpha^2 + G (n, n): the products of the gradients of f(x_p) and f(x_q), by v and by gamma."""
+    """Return the evolution matrix Lambda = V / alpha^2 + G (n, n) of FedBN's theory.
+
+    Its entries are the inner products of the gradients of f(x_p) and f(x_q): V / alpha^2 with respect to v, and G with
+    respect to gamma.
+    """
     _, z, scale = output(problem, v, gamma)
     active = scale * z > 0
     by_gamma = np.where(active, z, 0)
@@ -183,7 +200,10 @@ def evolution(problem: Problem, v: np.ndarray, gamma: np.ndarray) -> np.ndarray:
 
 
 def gradients(problem: Problem, v: np.ndarray, gamma: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the gradients of |f - y|^2 / 2 by v and gamma, in their shapes, and |f - y|^2."""
+    """Return the gradients of |f - y|^2 / 2 with respect to v and to gamma, and the squared error |f - y|^2.
+
+    The gradients have the shapes of `v` and `gamma`.
+    """
     f, z, scale = output(problem, v, gamma)
     length = np.linalg.norm(v, axis=1, keepdims=True)
     error = f - problem.targets
@@ -199,7 +219,10 @@ def gradients(problem: Problem, v: np.ndarray, gamma: np.ndarray) -> tuple[np.nd
 
 
 def descend(problem: Problem, local: bool, rate: float, steps: int) -> Descent:
-    """Return gradient descent of v and gamma by `steps` steps, with a gamma for each client if `local`."""
+    """Return the course of `steps` steps of gradient descent on v and gamma, with step size `rate`.
+
+    If `local`, each client has its own gamma (FedBN); otherwise all share one (FedAvg).
+    """
     v, gamma = start(problem, local)
     losses, least = [], []
     for _ in range(steps + 1):

@@ -1,4 +1,4 @@
-"""Mean ranks of conditions over sites, with the difference that ranks must have to be told apart."""
+"""Mean ranks of conditions over sites, and the critical difference beyond which two of them differ significantly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LABEL = 44
 class CriticalDifference(Figure):
     """A critical-difference diagram (Demsar, J Mach Learn Res 2006;7:1, section 3.2.4).
 
-    Sites rank the conditions by the headline metric. Conditions whose mean ranks differ by less than the critical
-    difference of Nemenyi's test are connected.
+    Sites rank the conditions by the headline metric. A line connects conditions whose mean ranks differ by less than
+    the critical difference of Nemenyi's test.
     """
 
     title = "Ranks over sites"
@@ -52,7 +52,11 @@ class CriticalDifference(Figure):
 
 
 def cliques(ranking: Ranking) -> list[tuple[int, int]]:
-    """Return the largest runs of conditions that are not told apart: first and last, in the order of their ranks."""
+    """Return the largest sets of consecutive ranks that do not differ significantly, as (first, last) positions.
+
+    Positions, from 0, are those of the conditions sorted by mean rank. One set holds all conditions if Iman and
+    Davenport's test finds no difference at all.
+    """
     count = len(ranking.ranks)
     ranks = sorted(ranking.ranks)
     if ranking.p >= ALPHA:
@@ -64,7 +68,11 @@ def cliques(ranking: Ranking) -> list[tuple[int, int]]:
 
 
 def _paint(axes: Any, ranking: Ranking) -> None:
-    """Draw a dot for each mean rank, lines between conditions that are alike, and the critical difference on top."""
+    """Draw the critical-difference diagram of `ranking` on `axes`.
+
+    It has a dot for each mean rank, thick lines that connect conditions without a significant difference, and the
+    critical difference as a bar on top.
+    """
     order = sorted(range(len(ranking.ranks)), key=lambda n: ranking.ranks[n])
     count = len(order)
     rows(axes, [f"{short(ranking.names[n], _LABEL)} ({ranking.ranks[n]:.2f})" for n in order])

@@ -1,4 +1,4 @@
-"""Decision curves: net benefit by threshold probability."""
+"""Decision curves: the net benefit of a model by threshold probability."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 class DecisionCurve(Figure):
     """Net benefit of the models, of treating all and of treating none, over the study's range of thresholds.
 
-    Net benefit is TP / n - FP / n t / (1 - t) at the threshold t (Vickers and Elkin, Med Decis Making 2006;26:565): the
-    share of true positives, less that of false ones, weighed by the odds at which a treatment is just worthwhile. The
-    range is the study's `decision_range`. For two classes.
+    At the threshold t, net benefit is TP / n - FP / n * t / (1 - t) (Vickers and Elkin, Med Decis Making 2006;26:565):
+    the share of true positives, minus the share of false positives times the odds t / (1 - t) at which a treatment is
+    just worthwhile. The range of thresholds is the study's `decision_range`. It needs two classes. A model is a
+    condition (algorithm x batch norm policy x settings) under one inference.
     """
 
     title = "Decision curve"
     section = "operating-point"
-    most: int = Field(6, ge=1, description="models that are drawn, each a condition under one inference")
+    most: int = Field(6, ge=1, description="number of models that are drawn, each a condition under one inference")
 
     def caption(self, results: Results) -> str:
         table = _shown(results)
@@ -72,7 +73,10 @@ class DecisionCurve(Figure):
 
 
 def _shown(results: Results) -> pd.DataFrame:
-    """Return the curves of external sites, or of internal ones without any external site, with the name of a line."""
+    """Return the net benefit of external sites, or of internal sites if there are no external ones.
+
+    The column `line` holds the name of each model: inference, preceded by the condition if there are several.
+    """
     import pandas as pd
 
     table = by_partition(results.tables.get("net_benefit", pd.DataFrame()))

@@ -1,4 +1,4 @@
-"""How far the features of external sites are from those of internal sites, under each inference."""
+"""Divergence between the features of external and of internal sites, under each inference."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ MEASURES = {"a_distance": "Proxy A-distance", "mmd": "MMD², unbiased"}
 HOME = "internal sites, each with the others"
 AT_HOME = {"color": INK, "marker": "|", "markersize": 11, "linestyle": "none"}
 MOST = 24
-"""Lines of a panel; with more, external sites are averaged."""
+"""Largest number of rows of a panel with a row for each external site; with more, a row is a mean over external
+sites."""
 
 
 class Divergence(Figure):
     """Proxy A-distance and MMD of the last layer's inputs, between each external site and the internal sites.
 
-    TsmoBN and UniFed (corollaries 3.8 and 3.9) argue that test-specific statistics bring both closer.
+    TsmoBN and UniFed (corollaries 3.8 and 3.9) argue that test-specific batch-norm statistics reduce both. The figure
+    draws divergence.csv.
     """
 
     title = "Divergence of features between sites"
@@ -62,9 +64,10 @@ class Divergence(Figure):
 
 
 def places(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over trainings, and over internal sites, as points: place, label and both measures.
+    """Return the points of the figure: a table with the columns place, label, a_distance and mmd, mean over trainings.
 
-    A place is an external site under a condition; with more than MOST of them, it is a condition.
+    `place` is the row of a point: an external site under a condition, or a condition alone if there would be more than
+    MOST rows. `label` is the inference; HOME marks the mean divergence between each internal site and the others.
     """
     import pandas as pd
 

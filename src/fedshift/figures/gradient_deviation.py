@@ -1,4 +1,4 @@
-"""The gradient deviation of FedTAN's theorem 1, for FedAvg, algorithm 2 and FedTAN over rounds."""
+"""The gradient deviation in FedTAN's theorem 1, by round, for FedAvg, FedAvg with algorithm 2, and FedTAN."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ RATE = 0.1
 
 
 class GradientDeviation(Figure):
-    """Deviation B_i of each client's gradient, over rounds of small federations without iid labels.
+    """Deviation B_i of each client's gradient, over rounds of a small federation whose clients hold different classes.
 
-    FedTAN's assumption 1 bounds by B_i the distance of client i's gradient from the one that it would have with the
-    statistics of all clients. Here the latter is computed without any exchange: it is the part of the gradient of
-    ordinary training on all samples that runs through the client's samples, divided by the client's weight.
+    FedTAN's assumption 1 bounds by B_i the distance of client i's gradient from the gradient that the client would have
+    with the statistics of all clients. Here this second gradient is computed without any exchange between clients: it
+    is the part of the gradient of ordinary training on all samples that runs through the client's samples, divided by
+    the client's weight.
 
-    B_i = 0 for FedTAN follows from the chain rule. With n samples together, batch norm gives a sample's input
-    dF/dx = u / std + (dF/dmu) / n + 2 (x - mu) (dF/dv) / n, where F = sum p_i F_i. If p_i = m_i / n for a batch of m_i
-    samples, dividing by p_i turns u into client i's own direct path, and each 1 / n into 1 / m_i: that is FedTAN's
-    algorithm 3. With other weights it does not hold.
+    B_i = 0 for FedTAN follows from the chain rule. With n samples together, batch norm gives a sample's input dF/dx = u
+    / std + (dF/dmu) / n + 2 (x - mu) (dF/dv) / n, where F = sum p_i F_i. If p_i = m_i / n for a batch of m_i samples,
+    dividing by p_i turns u into client i's own direct path, and each 1 / n into 1 / m_i: that is FedTAN's algorithm 3.
+    With other weights it does not hold.
     """
 
     title = "Gradient deviation of clients"
-    rounds: int = Field(150, ge=1, description="rounds of one full-batch step")
+    rounds: int = Field(150, ge=1, description="number of rounds, each of one full-batch step")
 
     def caption(self, results: Results) -> str:
         deviation = {way: float(np.mean(federate(way, self.rounds)[0])) for way in WAYS}
@@ -75,17 +76,21 @@ class GradientDeviation(Figure):
 
 @functools.lru_cache(maxsize=16)
 def federate(way: Way, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return B_i of each round and client (rounds, clients), and the loss on all samples together (rounds,)."""
+    """Simulate the figure's federation for some rounds with one method.
+
+    Return the deviations B_i (rounds, clients), and the loss on all clients' samples before each round (rounds,).
+    """
     return descend(way, start(), itertools.repeat(clients(), rounds), RATE)
 
 
 def descend(
     way: Way, parameters: Parameters, batches: Iterable[tuple[list[np.ndarray], list[np.ndarray]]], rate: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a step along the mean of the clients' gradients for each of some rounds.
+    """Train `parameters` by one step along the mean of the clients' gradients for each element of `batches`.
 
-    A round has inputs (samples, features) and labels (samples,) of each client. Returns B_i of each round and client
-    (rounds, clients), and the loss on the samples of all clients together (rounds,).
+    An element of `batches` holds the inputs (samples, features) and labels (samples,) of each client in one round, and
+    `rate` is the step size. Return the deviations B_i (rounds, clients), and the loss on all clients' samples before
+    each step (rounds,).
     """
     deviation, losses = [], []
     for xs, ys in batches:
@@ -99,12 +104,18 @@ def descend(
 
 
 def distance(gradient: Parameters, share: Parameters) -> float:
-    """Return the Euclidean distance of two gradients, each a list of arrays with one for each tensor of the network."""
+    """Return the Euclidean distance between a client's gradient and its part of the joint gradient.
+
+    Both are lists of arrays, one for each tensor of the network.
+    """
     return float(np.sqrt(sum(((a - b) ** 2).sum() for a, b in zip(gradient, share, strict=True))))
 
 
 def clients() -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return inputs (SAMPLES, FEATURES) and labels (SAMPLES,) of each client, which holds classes i and i + 1."""
+    """Return the inputs (SAMPLES, FEATURES) and labels (SAMPLES,) of each client. Client i holds classes i and i + 1.
+
+    Classes are counted modulo CLASSES, and are normal clusters. The samples are the same on each call.
+    """
     rng = stream("gradient deviation", "data")
     centres = rng.standard_normal((CLASSES, FEATURES))
     ys = [(np.arange(SAMPLES) % 2 + i) % CLASSES for i in range(CLIENTS)]
@@ -112,12 +123,12 @@ def clients() -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 def start() -> Parameters:
-    """Return the untrained network of the figure."""
+    """Return the untrained network of the figure, the same on each call."""
     return network(stream("gradient deviation", "network"), [FEATURES, HIDDEN, HIDDEN], CLASSES)
 
 
 def network(rng: np.random.Generator, sizes: Sequence[int], classes: int) -> Parameters:
-    """Return an untrained network for inputs of `sizes[0]` features, with a hidden layer of each further size."""
+    """Return an untrained network: `sizes[0]` inputs, hidden layers of sizes `sizes[1:]`, and `classes` outputs."""
     parameters: Parameters = []
     for before, after in itertools.pairwise(sizes):
         parameters += [rng.standard_normal((before, after)) / before**0.5, np.ones(after), np.zeros(after)]
@@ -125,7 +136,13 @@ def network(rng: np.random.Generator, sizes: Sequence[int], classes: int) -> Par
 
 
 class _Normalised(NamedTuple):
-    """What the backward pass of a BN layer needs: normalised inputs, and the standard deviations (channels,)."""
+    """What the backward pass of a BN layer needs from its forward pass, for each client.
+
+    Attributes
+    ----------
+    hat : normalised inputs (samples, channels)
+    std : standard deviations by which they were divided (channels,)
+    """
 
     hat: list[np.ndarray]
     std: list[np.ndarray]
@@ -134,11 +151,12 @@ class _Normalised(NamedTuple):
 def client_gradients(
     parameters: Parameters, xs: Sequence[np.ndarray], ys: Sequence[np.ndarray], way: Way
 ) -> list[Parameters]:
-    """Return each client's gradient of its own mean cross-entropy on its batch, in the order of `parameters`.
+    """Return the gradient of each client's mean cross-entropy on its own batch, in the order of `parameters`.
 
-    Clients weigh as much as they have samples. Under `fedavg`, batch norm takes each client's own mean and variance.
-    Under the others it takes those of all clients; gradients with respect to both are then each client's own
-    (`fedavg_alg2`: FedTAN's algorithm 2) or their mean over clients (`fedtan`: algorithms 2 and 3).
+    `xs` and `ys` hold each client's inputs (samples, features) and labels (samples,). Clients are weighted by their
+    numbers of samples. Under `fedavg`, batch norm uses each client's own mean and variance. Under `fedavg_alg2` and
+    `fedtan` it uses the mean and variance over all clients; the gradients with respect to both are then each client's
+    own (`fedavg_alg2`: FedTAN's algorithm 2) or their mean over clients (`fedtan`: algorithms 2 and 3).
     """
     weights = [len(y) / sum(map(len, ys)) for y in ys]
     inputs = list(xs)
@@ -163,7 +181,10 @@ def client_gradients(
 
 
 def _normalise(inputs: list[np.ndarray], weights: Sequence[float], way: Way) -> _Normalised:
-    """Return the inputs of a BN layer normalised: with each client's own statistics, or those of all clients."""
+    """Return each client's inputs of a BN layer in normalised form.
+
+    They are normalised by the client's own statistics under `fedavg`, and otherwise by those of all clients.
+    """
     means = [x.mean(0) for x in inputs]
     if way != "fedavg":
         means = [_mean(means, weights)] * len(inputs)
@@ -177,10 +198,11 @@ def _normalise(inputs: list[np.ndarray], weights: Sequence[float], way: Way) -> 
 def _backward(
     upstream: list[np.ndarray], normalised: _Normalised, weights: Sequence[float], way: Way
 ) -> list[np.ndarray]:
-    """Return the gradients with respect to the inputs of a BN layer, from those with respect to `hat`.
+    """Return each client's gradient with respect to the inputs of a BN layer.
 
-    With u = dF_i/dhat: dF_i/dmu = -sum u / std, and dF_i/dv = -sum u hat / (2 std^2). Then dF_i/dx = u / std +
-    dmu / m_i + 2 (x - mu) dv / m_i, with both gradients averaged over clients under `fedtan`.
+    `upstream` holds each client's gradient with respect to the normalised inputs `hat`. With u = dF_i/dhat: dF_i/dmu =
+    -sum u / std, and dF_i/dv = -sum u hat / (2 std^2). Then dF_i/dx = u / std + dmu / m_i + 2 (x - mu) dv / m_i. Under
+    `fedtan`, dmu and dv are means over clients.
     """
     places = list(zip(upstream, *normalised, strict=True))
     to_mean = [-u.sum(0) / std for u, _, std in places]
@@ -199,9 +221,9 @@ def union_gradients(
 ) -> tuple[list[Parameters], float]:
     """Return each client's share of the gradient of ordinary training on all samples together, and the mean loss.
 
-    The share of client i is the part of that gradient that runs through its samples, divided by its weight n_i / n:
-    the weighted mean of the shares is the gradient. The backward pass of batch norm is that of a single batch,
-    dx = (n u - sum u - hat sum(u hat)) / (n std), and knows nothing of clients.
+    The share of client i is the part of this gradient that runs through the client's samples, divided by the client's
+    weight n_i / n: the weighted mean of all shares is the gradient. The backward pass of batch norm is that of one
+    batch of all samples, dx = (n u - sum u - hat sum(u hat)) / (n std), without any notion of clients.
     """
     x, y = np.concatenate(xs), np.concatenate(ys)
     ends = np.cumsum([len(part) for part in ys])[:-1]
@@ -234,16 +256,17 @@ def union_gradients(
 
 
 def _hidden(parameters: Parameters) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return W, gamma and beta of each hidden layer."""
+    """Return the weights W, scales gamma and shifts beta of each hidden layer."""
     return list(zip(parameters[:-2:3], parameters[1:-2:3], parameters[2:-2:3], strict=True))
 
 
 def _mean(parts: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """Return the weighted sum of the arrays `parts`; weights sum to 1."""
     return sum((w * part for w, part in zip(weights, parts, strict=True)), start=np.zeros_like(parts[0]))
 
 
 def _error(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the gradient of the mean cross-entropy with respect to logits (n, classes)."""
+    """Return the gradient of the mean cross-entropy with respect to the logits (n, classes); `y` (n,) are labels."""
     odds = np.exp(logits - logits.max(1, keepdims=True))
     error: np.ndarray = odds / odds.sum(1, keepdims=True)
     error[np.arange(len(y)), y] -= 1
@@ -251,6 +274,6 @@ def _error(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _loss(logits: np.ndarray, y: np.ndarray) -> float:
-    """Return the mean cross-entropy of logits (n, classes)."""
+    """Return the mean cross-entropy of logits (n, classes) for labels `y` (n,)."""
     top = logits.max(1)
     return float((np.log(np.exp(logits - top[:, None]).sum(1)) + top - logits[np.arange(len(y)), y]).mean())

@@ -1,4 +1,4 @@
-"""Training loss of every client by round."""
+"""The training loss of every client by round."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ _MEASURED = {
     "averaged": "The averaged model, with the client's own batch norm, on the client's training images",
     "train": "Mean over the local steps of a round, before averaging; batch norm uses the batch's statistics",
 }
-"""Meaning of each split of the table of rounds, for the caption."""
+"""How the training loss is measured in each split of rounds.parquet, as words of the caption."""
 MEAN = "Mean over clients"
 DECADES = 2
 _POINTS = 480
-"""About the most points of all lines of one condition, so that many clients do not make the page heavy."""
+"""Approximate limit on the points of all lines of one condition, so that many clients do not make the page heavy."""
 
 
 class LossBySite(Figure):
-    """Training loss by round: a panel for each client and one for their mean, a line for each condition."""
+    """Training loss by round: a panel for each client and one for their mean, a line for each condition.
+
+    A condition is an algorithm with a batch-norm policy and settings.
+    """
 
     title = "Training loss by client"
     section = "training"
@@ -77,9 +80,10 @@ class LossBySite(Figure):
 
 
 def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return the training loss by client (MEAN last) and condition: a row for each round, a column for each run.
+    """Return the training loss by client and condition, as tables with a row for each round and a column for each run.
 
-    A condition that pools all data has no clients: it is in MEAN only.
+    The first `most` clients are returned, then MEAN, the mean over all clients. A condition that pools all data
+    (centralised training) occurs in MEAN only.
     """
     rounds = by_partition(results.rounds)
     if not rounds.empty:
@@ -99,19 +103,25 @@ def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
 
 
 def _split(results: Results) -> str:
-    """Return the split whose loss is drawn: after averaging if every run evaluates it, else that of local steps."""
+    """Return the split of rounds.parquet whose loss is drawn: `averaged` if every run has it, `train` otherwise.
+
+    `averaged` is the loss of the averaged model on a client's training images, `train` the mean over local steps.
+    """
     rounds = results.rounds
     evaluated = set(rounds.loc[rounds["split"] == "averaged", "run"])
     return "averaged" if evaluated == set(rounds["run"]) else "train"
 
 
 def _sites(results: Results) -> list[str]:
-    """Return the clients that have trained, in the order of the study."""
+    """Return the names of the clients that have trained in any run, in the order of the study."""
     trained = set(results.rounds.loc[results.rounds["split"] == "train", "site"])
     return [site for site in results.internal if site in trained]
 
 
 def is_wide(by_site: dict[str, dict[str, pd.DataFrame]]) -> bool:
-    """Return whether the losses of any panel span more than two decades: all panels are then logarithmic."""
+    """Return whether the mean losses of any panel span more than DECADES powers of ten; all are logarithmic then.
+
+    `by_site` is the result of `losses`.
+    """
     spans = ([v for runs in panel.values() for v in runs.mean(axis=1) if v > 0] for panel in by_site.values())
     return any(values and max(values) > 10**DECADES * min(values) for values in spans)

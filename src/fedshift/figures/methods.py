@@ -1,4 +1,4 @@
-"""Conditions side by side at every site: as bars, or as a table if there would be too many bars."""
+"""The headline metric of all conditions at every site: as bars, or as a table if there would be too many bars."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ if TYPE_CHECKING:
 
 UNION = ("union", "union")
 NUMBERS = 24
-"""The most bars that have their number above them."""
+"""Largest number of bars that still have their value written above them."""
 Place = tuple[str, str]
-"""Role and site."""
+"""The role of a site (internal, external, union) and its name."""
 
 
 class _Line(NamedTuple):
-    """A condition with an inference, and the client whose own tensors are tested at all sites, if any."""
+    """What one series of bars, or one row of the table, shows.
+
+    Attributes
+    ----------
+    condition, inference : titles of the condition (algorithm x batch norm policy x settings) and of the inference
+    client : client whose own tensors are tested at all sites; None if each site is tested with its own or global
+        tensors
+    """
 
     condition: str
     inference: str
@@ -30,7 +37,7 @@ class _Line(NamedTuple):
 
 
 Drawn = dict[_Line, dict[Place, Spot]]
-"""Mean and spread over seeds by line and place."""
+"""Mean and standard deviation over seeds, by line and by place."""
 
 
 class Methods(Figure):
@@ -69,7 +76,7 @@ class Methods(Figure):
         return " ".join(words)
 
     def _as_bars(self, drawn: Drawn) -> bool:
-        """Return whether bars can be distinguished and read."""
+        """Return whether `drawn` fits into bars: few enough bars, and colours and shades that tell its lines apart."""
         conditions = {line.condition for line in drawn}
         inferences = {line.inference for line in drawn}
         few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(line.client for line in drawn)
@@ -93,10 +100,11 @@ class Methods(Figure):
 
 
 def series(results: Results) -> Drawn:
-    """Return the mean and spread over seeds of each condition and inference at each place, partitions averaged.
+    """Return the mean and standard deviation over seeds of each condition and inference at each site.
 
-    Where clients' own tensors are tested at every site and the metric is a mean over samples, the accuracy, there is
-    also UNION: the internal sites weighted by their test samples.
+    Partitions are averaged, unless each is a condition of its own (see `apart`). Where clients' own tensors are tested
+    at every site and the headline metric is the accuracy, a place UNION is added: the mean over internal sites,
+    weighted by their numbers of test samples.
     """
     import pandas as pd
 
@@ -119,7 +127,10 @@ def series(results: Results) -> Drawn:
 
 
 def _union(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the internal sites of each run and inference as one site, weighted by their test samples."""
+    """Return scores of a site UNION: the mean over the internal sites, weighted by their numbers of test samples.
+
+    There is a row for each run and inference with a score at every internal site.
+    """
     keys = ["condition", "held_out", "inference", "shown", "run", "seed"]
     inside = scores[scores["role"] == "internal"].dropna(subset=["value"])
     wanted = inside.groupby("held_out")["site"].nunique()
@@ -133,7 +144,7 @@ def _union(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bare(shown: str, client: str | None) -> str:
-    """Return the name of an inference without the words for the client whose tensors are tested."""
+    """Return the title of an inference without its option `client`, such as `source` for `source (client north)`."""
     whose = f"client {client}"
     for old, new in ((f" ({whose})", ""), (f"({whose}, ", "("), (f", {whose}", "")):
         shown = shown.replace(old, new)
@@ -141,7 +152,7 @@ def _bare(shown: str, client: str | None) -> str:
 
 
 def _places(results: Results, drawn: Drawn) -> list[Place]:
-    """Return the places with any value: internal sites, their union, external sites."""
+    """Return the places with any value in `drawn`: internal sites, their union, then external sites."""
     present = dict.fromkeys(place for spots in drawn.values() for place in spots)
     order = [("internal", site) for site in results.internal] + [UNION]
     order += [("external", site) for site in results.external]
@@ -149,14 +160,17 @@ def _places(results: Results, drawn: Drawn) -> list[Place]:
 
 
 def _label(line: _Line, drawn: Drawn) -> str:
-    """Return the name of a line: its condition, with its inference where there are several."""
+    """Return the label of a line: its condition, followed by its inference if lines differ in it."""
     if len({other.inference for other in drawn}) == 1:
         return line.condition
     return f"{line.condition}, {line.inference}"
 
 
 def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> None:
-    """Draw a group of bars for each place. Colours are conditions; of two inferences, the first is paler."""
+    """Draw a group of bars for each place, with standard deviations as whiskers.
+
+    Conditions differ in colour. Of two inferences, the first has paler bars.
+    """
     conditions = list(dict.fromkeys(line.condition for line in drawn))
     inferences = list(dict.fromkeys(line.inference for line in drawn))
     width = 0.84 / len(drawn)
@@ -187,20 +201,26 @@ def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> Non
 
 
 def _text(spot: Spot | None, results: Results) -> str:
-    """Return mean and standard deviation, if there is one, with as many digits as the metric asks for."""
+    """Return a mean and, if it is defined, its standard deviation as text: one decimal in percent, else two.
+
+    Return an empty text for a place without a value.
+    """
     digits = 1 if results.headline.percent else 2
     known = [f"{value:.{digits}f}" for value in spot or () if value == value]  # NaN does not equal itself
     return " ± ".join(known)
 
 
 def _names(places: list[Place], length: int) -> list[str]:
-    """Return the names of sites, cut at a length, with their role if a site is both internal and external."""
+    """Return the names of places, cut to `length` characters; a site that is internal and external has its role too."""
     sites = [site for _, site in places]
     return [short(site, length) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
 def numbers(drawn: Drawn, results: Results) -> FigureTable:
-    """Return a row for each line, and a column for each place; the best mean of a place is told where any differ."""
+    """Return the table of `drawn`: a row for each line, a column for each place, with means and standard deviations.
+
+    The best mean of each column is marked, unless all are equal.
+    """
     places = _places(results, drawn)
     with_clients = {line.condition for line in drawn if line.client}
     columns: dict[str, list[str]] = {"Condition": [line.condition for line in drawn]}

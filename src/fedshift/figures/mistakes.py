@@ -1,4 +1,4 @@
-"""The worst mistakes at each external site."""
+"""The most confident wrong predictions at each external site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Mistakes(Figure):
     title = "Worst mistakes"
     section = "examples"
     shows_images = True
-    each: int = Field(6, ge=1, description="the most images of a site")
+    each: int = Field(6, ge=1, description="largest number of images of a site")
 
     def caption(self, results: Results) -> str:
         return (
@@ -37,7 +37,7 @@ class Mistakes(Figure):
 
 
 def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:
-    """Return the mistakes of a site with the predicted class, its probability and the true class below each."""
+    """Return the images of a site's mistakes with text below: predicted class, its probability, and true class."""
     return [
         Tile(wrong.image, (f"{wrong.probability:.2f} {classes[wrong.predicted]}", f"true: {classes[wrong.true]}"))
         for wrong in site.worst
@@ -45,7 +45,7 @@ def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:
 
 
 def _heading(site: SiteMistakes) -> str:
-    """Return the site with the share of wrong predictions, and what predicted."""
+    """Return the heading of a site's row: its number of wrong predictions, and the condition and inference."""
     over = "1 training" if site.trainings == 1 else f"mean over {site.trainings} trainings"
     by = short(f"{site.condition}, {site.inference}", 60)
     return f"{short(site.site, 24)}: {site.wrong:,} of {site.total:,} wrong ({by}, {over})"

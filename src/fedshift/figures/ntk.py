@@ -1,4 +1,4 @@
-"""FedBN's corollary 4.6, checked on random clients: local statistics do not slow down the slowest direction."""
+"""FedBN's corollary 4.6 on random clients: local statistics do not make the smallest eigenvalue smaller."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ CLIENTS = (2, 3, 4, 5)
 SAMPLES = 4
 FEATURES = 10
 ROUNDING = 1e-12
-"""Rounding error that is allowed, relative to the eigenvalue."""
+"""Rounding error that `holds` tolerates, relative to the eigenvalue."""
 
 
 class NTK(Figure):
     """The smallest eigenvalues of the Gram matrices of FedAvg and FedBN, for random clients.
 
-    G_pq = E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I); FedBN's matrix keeps only the blocks of samples of one
-    client. The smallest eigenvalue bounds the rate at which gradient descent fits the training samples. The inequality
-    itself is algebra and holds for inputs of any mean.
+    The Gram matrix is G_pq = E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I), over samples x_p of all clients. FedBN's matrix
+    keeps only the blocks of samples of one client. The smallest eigenvalue bounds the rate at which gradient descent
+    fits the training samples. That FedBN's is not smaller is algebra, and holds for inputs of any mean.
     """
 
     title = "Smallest eigenvalue of FedAvg and FedBN"
@@ -59,9 +59,9 @@ class NTK(Figure):
 
 
 def gram(x: np.ndarray) -> np.ndarray:
-    """Return E_v[relu(v.x_p) relu(v.x_q)], v ~ N(0, I), of samples x (n, features): (n, n).
+    """Return the Gram matrix (n, n) of samples x (n, features): E_v[relu(v.x_p) relu(v.x_q)] with v ~ N(0, I).
 
-    This is |x_p| |x_q| (sin t + (pi - t) cos t) / (2 pi), where t is the angle between the two.
+    It is |x_p| |x_q| (sin t + (pi - t) cos t) / (2 pi), where t is the angle between x_p and x_q.
     """
     length = np.linalg.norm(x, axis=1)
     outer = np.outer(length, length)
@@ -73,12 +73,12 @@ def gram(x: np.ndarray) -> np.ndarray:
 
 
 def within_clients(matrix: np.ndarray, client: np.ndarray) -> np.ndarray:
-    """Return a matrix (n, n) with zeros where two samples belong to different clients (n,)."""
+    """Return `matrix` (n, n) with zeros where two samples have different clients; `client` (n,) holds their indices."""
     return np.where(client[:, None] == client, matrix, 0.0)
 
 
 def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the n-th draw: samples (n, FEATURES), and the client of each (n,)."""
+    """Return the n-th random set of clients: the samples (n, FEATURES), and the index of each sample's client (n,)."""
     rng = stream("ntk", n)
     count = CLIENTS[n % len(CLIENTS)]
     parts = [rng.uniform(0.5, 2.0) * rng.standard_normal((SAMPLES, FEATURES)) for _ in range(count)]
@@ -86,9 +86,9 @@ def sample(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def eigenvalues(x: np.ndarray, client: np.ndarray) -> tuple[float, float]:
-    """Return the smallest eigenvalues of the Gram matrix, and of the same matrix with only its blocks within clients.
+    """Return the smallest eigenvalues of the Gram matrix of all samples, and of its blocks within clients alone.
 
-    `x` are the samples (n, features), and `client` (n,) says whose each is.
+    `x` are the samples (n, features), and `client` (n,) is the index of each sample's client.
     """
     whole = gram(x)
     blocks = within_clients(whole, client)
@@ -96,5 +96,5 @@ def eigenvalues(x: np.ndarray, client: np.ndarray) -> tuple[float, float]:
 
 
 def holds(whole: float, blocks: float) -> bool:
-    """Return whether the corollary's inequality holds, up to rounding."""
+    """Return whether corollary 4.6 holds up to rounding: FedBN's eigenvalue `blocks` is at least FedAvg's, `whole`."""
     return blocks >= whole - ROUNDING * abs(whole)

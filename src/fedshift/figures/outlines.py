@@ -1,4 +1,4 @@
-"""The worst outlines at each site, over their images."""
+"""The predicted masks with the lowest Dice at each site, outlined on their images."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 LOOKS = (("reference", COLOURS[0], ""), ("prediction", COLOURS[1], ' stroke-dasharray="4 2.5"'))
-"""What is outlined, its colour, and its dashes: on a grey print, these alone tell the two apart."""
+"""Name, colour and SVG dash attribute of each outline: in a grey print, the dashes alone tell them apart."""
 LIGHTEST = 200_000
-"""Characters of a figure. The page holds it, and a download of it that takes a third more."""
+"""Largest number of characters of the figure. The page holds it twice: as a picture, and as a download that takes a
+third more."""
 
 
 class Outlines(Figure):
@@ -26,7 +27,7 @@ class Outlines(Figure):
     title = "Worst outlines"
     section = "examples"
     shows_images = True
-    each: int = Field(6, ge=1, le=6, description="the most images of a site")
+    each: int = Field(6, ge=1, le=6, description="largest number of images of a site")
 
     def caption(self, results: Results) -> str:
         return (
@@ -54,13 +55,16 @@ class Outlines(Figure):
 
 
 def _heading(site: SiteOutlines) -> str:
-    """Return the site, of how many images the worst are shown, and what predicted."""
+    """Return the heading of a site's row: its role, its number of images, and the condition, inference and seed."""
     by = short(f"{site.condition}, {site.inference}", 60)
     return f"{short(site.site, 24)} ({site.role}): the worst of {site.total:,} images ({by}, seed {site.seed})"
 
 
 def _tile(shown: OutlinedImage, name: str) -> Tile:
-    """Return an image with its outlines, and its Dice in words below; `name` makes ids unique."""
+    """Return an image with the outlines of its reference and predicted mask, and its Dice as text below.
+
+    `name` makes the ids of the outlines unique on the page.
+    """
     error = ""
     if not shown.predicted.any():
         error = "missed"
@@ -75,7 +79,10 @@ def _tile(shown: OutlinedImage, name: str) -> Tile:
 
 
 def _line(path: str, name: str, colour: str, dashes: str) -> str:
-    """Return a path as a line with a pale rim, which shows it on dark and on coloured ground."""
+    """Return SVG elements that draw the outline `path` over a pale rim, which shows it on dark and coloured images.
+
+    `dashes` is a `stroke-dasharray` attribute, or empty; `name` is the id of the path.
+    """
     return (
         f'<defs><path id="{name}" d="{path}" fill="none" vector-effect="non-scaling-stroke"/></defs>'
         f'<use href="#{name}" stroke="#fff" stroke-opacity=".6" stroke-width="2.6"/>'
@@ -84,7 +91,7 @@ def _line(path: str, name: str, colour: str, dashes: str) -> str:
 
 
 def _key() -> str:
-    """Return the legend: a piece of each line, with its meaning."""
+    """Return the legend as SVG elements: a piece of each outline with its name."""
     parts = []
     for x, (words, colour, dashes) in zip((0, 110), LOOKS, strict=True):
         parts.append(f'<path d="M{x} 9h26" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
@@ -93,9 +100,10 @@ def _key() -> str:
 
 
 def outline(mask: np.ndarray) -> str:
-    """Return the SVG path around a mask (height, width), bool, in pixels: it runs midway between pixels in and out.
+    """Return the outline of a mask (height, width), bool, as an SVG path in pixels; empty for an empty mask.
 
-    Closed lines by marching squares, as matplotlib contours. What touches the rim is closed there.
+    The path consists of closed lines midway between the centres of pixels in and out of the mask, found by marching
+    squares (matplotlib's contours). A mask that touches the border of the image is closed there.
     """
     import numpy as np
     from matplotlib.figure import Figure as Canvas
@@ -109,7 +117,7 @@ def outline(mask: np.ndarray) -> str:
 
 
 def _path(points: np.ndarray) -> str:
-    """Return a closed line (n, 2), whose last point is its first, as SVG without the points within a straight piece."""
+    """Return a closed line (n, 2), whose last point is its first, as an SVG path without points on straight pieces."""
     import numpy as np
 
     steps = np.diff(points, axis=0)
@@ -121,5 +129,5 @@ def _path(points: np.ndarray) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a multiple of a half as short text: .5, -1, 12."""
+    """Return a multiple of 0.5 as short SVG text: .5, -1, 12."""
     return f"{value:g}".replace("0.", ".") if abs(value) < 1 else f"{value:g}"

@@ -1,4 +1,4 @@
-"""Example images of each site."""
+"""Random example images of each site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Patches(Figure):
     title = "Example patches"
     section = "examples"
     shows_images = True
-    each: int = Field(6, ge=1, description="the most images of a site")
+    each: int = Field(6, ge=1, description="largest number of images of a site")
 
     def caption(self, results: Results) -> str:
         return (

@@ -1,4 +1,4 @@
-"""How bright the pixels of each site are, as in FedBN's figure 6b."""
+"""Histograms of pixel values by site, as in FedBN's figure 6b."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ CHANNELS = {1: ("grey",), 3: ("red", "green", "blue")}
 
 
 class PixelHistograms(Figure):
-    """Histograms of pixel values by site and channel, of random prepared images: the shift before any network."""
+    """Histograms of pixel values by site and channel, of random prepared images: the shift before any network.
+
+    The caption names the two sites whose histograms are farthest apart.
+    """
 
     title = "Pixel values of the sites"
-    each: int = Field(100, ge=1, description="the most images of a site")
+    each: int = Field(100, ge=1, description="largest number of images of a site")
 
     def caption(self, results: Results) -> str:
         shares = self._shares(results)
@@ -66,14 +69,14 @@ class PixelHistograms(Figure):
 
 
 def histograms(images: np.ndarray) -> np.ndarray:
-    """Return the share of pixels in each bin (channels, BINS) of images (n, height, width, channels), uint8."""
+    """Return the share of pixels in each bin (channels, BINS), for images (n, height, width, channels), uint8."""
     bins = (images.astype(np.intp) * BINS // 256).reshape(-1, images.shape[-1])
     return np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T]) / len(bins)
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the total variation distance of two histograms (channels, BINS), mean over channels: 0 equal, 1 apart.
+    """Return the total variation distance of two histograms (channels, BINS), mean over channels, from 0 to 1.
 
-    It is 1 minus the area that they share. Images with other channels are as far apart as can be.
+    It is 1 minus the area that both histograms share. Histograms with different numbers of channels have distance 1.
     """
     return 1.0 if first.shape != second.shape else float(np.abs(first - second).sum(axis=1).mean() / 2)

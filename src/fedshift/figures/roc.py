@@ -1,4 +1,4 @@
-"""ROC curves site by site."""
+"""ROC curves at each site."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from ._series import by_partition, sites_of
 class Roc(Figure):
     """Sensitivity against the share of negatives that are flagged, at every threshold, site by site. For two classes.
 
-    Curves of trainings are averaged at equal shares of negatives (Fawcett, Pattern Recognit Lett 2006;27:861).
+    Curves of several trainings are averaged vertically: the mean sensitivity at equal shares of flagged negatives
+    (Fawcett, Pattern Recognit Lett 2006;27:861).
     """
 
     title = "ROC curve"
     section = "operating-point"
-    most: int = Field(6, ge=1, description="curves of a site that are drawn, each a condition under one inference")
+    most: int = Field(
+        6, ge=1, description="number of curves that are drawn at a site, each a condition under one inference"
+    )
 
     def caption(self, results: Results) -> str:
         if len(results.classes) != 2:
@@ -56,6 +59,6 @@ class Roc(Figure):
 
 
 def _classes(results: Results) -> tuple[str, str]:
-    """Return the negative and the positive one of two classes."""
+    """Return the names of the negative and of the positive class, of two classes."""
     positive = results.positive or results.classes[-1]
     return next(name for name in results.classes if name != positive), positive

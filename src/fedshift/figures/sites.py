@@ -1,4 +1,4 @@
-"""Every site with every inference."""
+"""The headline metric of every inference at every site."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from ._series import axis, headline, inside
 
 
 class Sites(Figure):
-    """The headline metric at each site: one dot for each inference, with single seeds as faint dots."""
+    """The headline metric at each site: one dot for each inference, with single seeds as faint dots.
+
+    An inference is a way to predict a site with a trained network.
+    """
 
     title = "Means and single trainings"
     section = "sites"
-    most: int = Field(400, ge=0, description="single seeds are drawn if there are at most this many dots")
+    most: int = Field(400, ge=0, description="largest number of dots with which single seeds are drawn")
 
     def caption(self, results: Results) -> str:
         dots = "mean over seeds"
@@ -31,6 +34,7 @@ class Sites(Figure):
         return " ".join(words)
 
     def _few(self, results: Results) -> bool:
+        """Return whether scores are few enough to draw those of single seeds."""
         return int((results.scores["metric"] == results.headline.name).sum()) <= self.most
 
     def draw(self, results: Results) -> str:
@@ -65,5 +69,5 @@ class Sites(Figure):
 
 
 def _shown(results: Results) -> list[str]:
-    """Return the inferences that are drawn: as many as there are colours."""
+    """Return the titles of the inferences that are drawn: the first ones, as many as there are colours."""
     return list(dict.fromkeys(results.scores["shown"]))[: len(COLOURS)]

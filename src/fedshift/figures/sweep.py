@@ -1,4 +1,4 @@
-"""The effect of the numeric settings that vary between the runs of a study, each with all others equal."""
+"""The headline metric against each numeric setting that varies between runs of a study, with all others equal."""
 
 from __future__ import annotations
 
@@ -18,19 +18,26 @@ if TYPE_CHECKING:
 
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""By run, its settings by dotted path."""
+"""Settings of each run: the id of a run maps to its settings by dotted path, such as `training.lr`."""
 Table = Mapping[str, Mapping[str, Hashable]]
-"""By setting, its value in each run."""
+"""Values of each setting: the dotted path of a setting maps to its value in each run."""
 FAMILY = ("algorithm.name", "bn", "addon", "addon.name", "model.name")
-"""Settings that all runs of one line share."""
+"""Settings in which runs must agree to lie on one line."""
 SECOND = ("training.rounds", "training.lr", "partition.limit.val")
-"""Settings that are adapted to others: of two settings that vary together, these follow."""
+"""Settings that are usually adapted to another one. Where two settings vary together, one in this list counts as the
+adapted one."""
 SITES = ("partition.internal", "partition.external", "partition.held_out")
 _ABSENT = "<absent>"
 
 
 class _Line(NamedTuple):
-    """Runs on one line of a panel, with one inference: means over seeds by role and value of the setting."""
+    """One line of a panel: runs that differ in the panel's setting alone, under one inference.
+
+    Attributes
+    ----------
+    label : label of the line in the legend
+    points : mean and standard deviation over seeds, by role of the sites and by value of the setting
+    """
 
     label: str
     points: dict[str, dict[Any, Spot]]
@@ -42,7 +49,9 @@ class Sweep(Figure):
     title = "Settings varied"
     section = "comparison"
     most: int = Field(
-        12, ge=1, description="the most lines of a panel; if there would be more, only the first inference is drawn"
+        12,
+        ge=1,
+        description="largest number of lines of a panel; if there would be more, only the first inference is drawn",
     )
 
     def caption(self, results: Results) -> str:
@@ -95,7 +104,10 @@ class Sweep(Figure):
 
 
 def lines(results: Results, most: int = 12) -> dict[str, list[_Line]]:
-    """Return the lines of each panel, by the setting that varies in it."""
+    """Return the lines of each panel, by the dotted path of the setting that varies in the panel.
+
+    If a panel would have more than `most` lines, only the first inference is drawn.
+    """
     scores = headline(results).dropna(subset=["value"])
     runs = scores.drop_duplicates("run").set_index("run")
     settings = {run: results.settings[run] for run in runs.index if run in results.settings}
@@ -113,7 +125,11 @@ def lines(results: Results, most: int = 12) -> dict[str, list[_Line]]:
 
 
 def _points(scores: pd.DataFrame, values: Mapping[str, Any]) -> dict[str, dict[Any, Spot]]:
-    """Return mean and spread over seeds of the mean over sites, by role and by the value that each run has."""
+    """Return the headline metric by role of the sites and value of a setting: mean and deviation over seeds.
+
+    `scores` are the scores of the runs on one line, and `values` maps each run to its value of the setting. The scores
+    of a seed are first averaged over sites.
+    """
     # Grouping drops None, which is a value here (no limit): values are grouped by their place.
     places = ordered({values[run] for run in scores["run"]})
     placed = scores.assign(x=[places.index(values[run]) for run in scores["run"]])
@@ -124,7 +140,11 @@ def _points(scores: pd.DataFrame, values: Mapping[str, Any]) -> dict[str, dict[A
 
 
 def _shown(results: Results, most: int) -> tuple[list[str], bool]:
-    """Return the inferences that are drawn, each with one set of options, and whether others are left out."""
+    """Return the titles of the inferences that are drawn, and whether scores of other inferences are left out.
+
+    Each inference has one set of options, the centre of its sweep. If a panel would have more than `most` lines, only
+    the first inference is drawn.
+    """
     scores = headline(results)
     of_clients = {i for i in scores["inference"] if client_of(i, results.internal)}
     scores = scores[~scores["inference"].isin(of_clients)]
@@ -135,7 +155,11 @@ def _shown(results: Results, most: int) -> tuple[list[str], bool]:
 
 
 def _labels(groups: list[list[str]], key: str, settings: Settings, runs: pd.DataFrame) -> list[str]:
-    """Return the label of each line: its condition, and settings that distinguish it from lines of that name."""
+    """Return the label of each line: its condition, with the settings that tell apart lines with equal conditions.
+
+    `groups` are the runs of each line, `key` is the setting that varies along lines, and `runs` maps each run to its
+    row of scores.
+    """
     plain = [_without(runs["condition"][members[0]], key) for members in groups]
     follow = followers(settings)
     labels = []
@@ -154,12 +178,12 @@ def _labels(groups: list[list[str]], key: str, settings: Settings, runs: pd.Data
 
 
 def _count(settings: Settings, runs: list[str], name: str) -> int:
-    """Return how many values a setting has among runs."""
+    """Return the number of different values of the setting `name` among `runs`."""
     return len({str(settings[run].get(name)) for run in runs})
 
 
 def _without(title: str, key: str) -> str:
-    """Return the title of a condition without the settings that vary along its line."""
+    """Return the title of a condition without settings in brackets, and without its algorithm's setting `key`."""
     title = re.sub(r" \[.*\]", "", title)
     if key.startswith("algorithm."):
         title = re.sub(rf"(?<=[( ]){leaf(key)}=[^,)]*(, )?", "", title, count=1)
@@ -167,24 +191,34 @@ def _without(title: str, key: str) -> str:
 
 
 def leaf(key: str) -> str:
-    """Return a setting without the part of the study that it belongs to."""
+    """Return the dotted path of a setting without its first part: lr for `training.lr`.
+
+    Only the parts training, algorithm, data.dataset and partition are removed.
+    """
     return re.sub(r"^(training|algorithm|data\.dataset|partition)\.", "", key)
 
 
 def shown(value: Any, key: str) -> str:
-    """Return the label of a value on an axis. A limit of None means all images or classes."""
+    """Return the label of a setting's value on an axis; `key` is the path of the setting.
+
+    None is "all" for a limit on images or classes, and "none" for other settings.
+    """
     if value is None:
         return "all" if ".limit." in key or key.endswith("classes_per_client") else "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def ordered(values: Iterable[Any]) -> list[Any]:
-    """Return numbers in rising order, then None."""
+    """Return the values of a setting in ascending order, with None last."""
     return sorted(values, key=lambda v: (v is None, v or 0))
 
 
 def swept(settings: Settings) -> dict[str, list[list[str]]]:
-    """Return by setting the groups of runs that differ only in it, in settings that follow it, and in their seed."""
+    """Return, for each numeric setting that varies, the groups of runs that differ in this setting alone.
+
+    Runs of a group may also differ in their seed, and in settings that are determined by this one, such as a learning
+    rate that is adapted to the batch size.
+    """
     varied: dict[str, list[list[str]]] = {}
     for family in _families(settings):
         for key in _leading(family):
@@ -200,7 +234,10 @@ def swept(settings: Settings) -> dict[str, list[list[str]]]:
 
 
 def followers(settings: Settings) -> dict[str, list[str]]:
-    """Return by varied setting the numeric settings that change with it in any family of runs."""
+    """Return, for each numeric setting that varies, the other numeric settings whose values it determines.
+
+    It suffices that it does so in one family of runs (see `_families`).
+    """
     following: dict[str, list[str]] = defaultdict(list)
     for family in _families(settings):
         for key in _leading(family):
@@ -210,7 +247,10 @@ def followers(settings: Settings) -> dict[str, list[str]]:
 
 
 def _families(settings: Settings) -> list[Table]:
-    """Return the settings, the seed apart, in which runs of one algorithm, BN policy, add-on and model differ."""
+    """Return the settings that vary within each family of runs: runs of one algorithm, BN policy, add-on and model.
+
+    The seed is left out.
+    """
     families: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for run, values in settings.items():
         families[tuple(values.get(key) for key in FAMILY)][run] = values
@@ -218,6 +258,10 @@ def _families(settings: Settings) -> list[Table]:
 
 
 def _varying(family: Settings) -> Table:
+    """Return the settings of which the runs of a family have several values, each with its value in every run.
+
+    The seed is left out. A value that cannot be hashed is turned into text, and a missing one is _ABSENT.
+    """
     names = dict.fromkeys(name for values in family.values() for name in values if name != "seed")
     table: dict[str, dict[str, Hashable]] = {}
     for name in names:
@@ -227,19 +271,22 @@ def _varying(family: Settings) -> Table:
 
 
 def _is_numeric(values: Mapping[str, Hashable]) -> bool:
-    """Return whether all values are numbers or None."""
+    """Return whether the values of a setting, by run, are all numbers or None. Booleans are no numbers here."""
     return all(v is None or (isinstance(v, int | float) and not isinstance(v, bool)) for v in values.values())
 
 
 def _follows(table: Table, name: str, leader: str) -> bool:
-    """Return whether `leader` determines the setting `name`, which is numeric or about sites: it may be adapted."""
+    """Return whether the value of `leader` determines the value of the setting `name` in all runs of `table`.
+
+    Only numeric settings and the settings SITES can follow another one: they may have been adapted to it.
+    """
     # As many pairs as values of the leader: each of these values goes with one value of the setting.
     pairs = set(zip(table[name].values(), table[leader].values(), strict=True))
     return (name in SITES or _is_numeric(table[name])) and len(pairs) == len(set(table[leader].values()))
 
 
 def _leading(table: Table) -> list[str]:
-    """Return the numeric settings; of those that vary together only the first, and SECOND last.
+    """Return the numeric settings that vary; of those that determine each other, the first one, with SECOND last.
 
     A setting that is coarser than another one needs no rule here: all runs with equal values of the finer one have
     equal values of the coarser one, so that `swept` finds no group for it.

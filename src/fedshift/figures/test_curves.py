@@ -1,4 +1,4 @@
-"""Accuracy and loss at watched sites during training, by round and by traffic."""
+"""Test accuracy and loss during training at the sites that a study watches, by round and by traffic."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _PANELS = {
     ("accuracy", "exchanged"): "Test accuracy (%)",
     ("loss", "round"): "Test loss",
 }
-"""The title of each panel of a partition, by what it shows over which column."""
+"""Title of each panel of a partition, by its columns for the y and the x axis."""
 
 
 class TestCurves(Figure):
-    """Test accuracy and loss at the watched sites, by round and by the traffic of all clients so far."""
+    """Test accuracy and loss at the watched sites, by round and by the traffic of all clients so far.
+
+    Sites are watched by the setting `training.watch_every`; no round is selected by these values.
+    """
 
     title = "Test curves"
     section = "training"
@@ -58,7 +61,10 @@ class TestCurves(Figure):
 
 
 def curves(results: Results) -> dict[tuple[str, str], pd.DataFrame]:
-    """Return accuracy (%), loss and `bytes` by round for each partition and condition; see `_series`."""
+    """Return the history of test accuracy (%), test loss and traffic in bytes for each partition and condition.
+
+    Each is a table by round with the columns accuracy, loss and bytes; see `_series.curves`.
+    """
     if results.rounds.empty:
         return {}
     return _series.curves(results.rounds, "test", {"accuracy": 100, "loss": 1}, by=["held_out", "condition"])

@@ -1,4 +1,4 @@
-"""The effect of options of an inference at external sites."""
+"""The headline metric at external sites by the options of an inference: batch size, momentum and order of images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASELINE = "source"
 TITLES = {"batch_size": "Images of a test batch", "momentum": "Momentum τ", "order": "Test order"}
 NAMES = {"batch_size": "batch sizes", "momentum": "momentum", "order": "orders"}
 Looks = dict[tuple[str, str], dict[str, Any]]
-"""Label, colour, dashes and marker of each condition and inference."""
+"""Label, colour, line style and marker of each line, by the titles of its condition and its inference."""
 
 
 class TestTime(Figure):
@@ -26,8 +26,16 @@ class TestTime(Figure):
 
     title = "Options at test time"
     section = "comparison"
-    thin: int = Field(40, ge=0, description="single sites are drawn if there are at most this many thin lines")
-    boxes: int = Field(6, ge=0, description="boxes are drawn for each site if there are at most this many sites")
+    thin: int = Field(
+        40,
+        ge=0,
+        description="largest number of thin lines in a panel, one for each site; with more, no single sites are drawn",
+    )
+    boxes: int = Field(
+        6,
+        ge=0,
+        description="largest number of sites with boxes of their own; with more, boxes show the mean over sites",
+    )
 
     def caption(self, results: Results) -> str:
         scores = outside(results)
@@ -48,7 +56,10 @@ class TestTime(Figure):
         return f"{'; '.join(words)}."
 
     def _thin(self, panels: dict[str, pd.DataFrame]) -> bool:
-        """Return whether single sites are drawn: where there are few of them."""
+        """Return whether lines of single sites are drawn: where at most `self.thin` of them fall into a panel.
+
+        `panels` is the result of `swept`.
+        """
         lines = [part.groupby(["condition", "inference", "site"]).ngroups for c, part in panels.items() if c != "order"]
         return max(lines, default=0) <= self.thin
 
@@ -71,6 +82,11 @@ class TestTime(Figure):
         return self.panels(results, titles, panel, labels, size=size, names=names)
 
     def _curves(self, axes: Any, part: pd.DataFrame, column: str, looks: Looks, source: pd.Series, thin: bool) -> None:
+        """Draw the panel of batch size or momentum (`column`), with a line for each condition and inference.
+
+        `part` holds the scores, `source` the mean of each condition under the inference `source`, drawn as a dotted
+        line. With `thin`, each site has a thin line.
+        """
         for (condition, inference), group in part.groupby(["condition", "inference"], sort=False):
             look = looks[str(condition), str(inference)]
             if thin and group["site"].nunique() > 1:
@@ -90,7 +106,10 @@ class TestTime(Figure):
             axes.minorticks_off()
 
     def _orders(self, axes: Any, part: pd.DataFrame, looks: Looks, results: Results) -> None:
-        """Draw boxes side by side at each site, or one group of boxes for the mean over sites."""
+        """Draw the panel of test orders: a box over orders for each condition and inference, side by side at each site.
+
+        With more than `self.boxes` sites, there is one group of boxes for the mean over sites.
+        """
         sites = [site for site in results.external if site in set(part["site"])]
         groups = [(short(site, 12), part[part["site"] == site]) for site in sites]
         if len(sites) > self.boxes:
@@ -115,7 +134,7 @@ class TestTime(Figure):
 
 
 def _looks(panels: dict[str, pd.DataFrame]) -> Looks:
-    """Return label and look of each line: colour by condition, dashes and marker by inference."""
+    """Return the style of each line: conditions differ in colour, inferences in line style and marker."""
     every = [part[["condition", "inference"]].itertuples(index=False, name=None) for part in panels.values()]
     lines = dict.fromkeys(itertools.chain.from_iterable(every))
     conditions = list(dict.fromkeys(condition for condition, _ in lines))
@@ -136,13 +155,17 @@ def _looks(panels: dict[str, pd.DataFrame]) -> Looks:
 
 
 def outside(results: Results) -> pd.DataFrame:
-    """Return the rows of scores.csv with the headline metric at sites that took no part in training."""
+    """Return the scores of the headline metric at external sites, without undefined ones."""
     scores = apart(headline(results))
     return scores[scores["role"] == "external"].dropna(subset=["value"])
 
 
 def swept(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return by option the scores, of all inferences, in which this option alone has several values."""
+    """Return, for each option in TITLES, the scores of inferences for which this option alone takes several values.
+
+    Of a full grid of options, the others are fixed where this option has most values, if possible at the study's
+    centre.
+    """
     import pandas as pd
 
     panels = {}
@@ -162,7 +185,7 @@ def swept(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def fixed_options(part: pd.DataFrame) -> str:
-    """Return in words the options that have one value for all inferences of a panel."""
+    """Return the options that have one value in all rows of `part`, in words, such as "batches of 32 and τ = 0.1"."""
     words = {"batch_size": "batches of {:g}", "momentum": "τ = {:g}", "order": "test order {:g}"}
     fixed = []
     for column, text in words.items():
@@ -173,5 +196,8 @@ def fixed_options(part: pd.DataFrame) -> str:
 
 
 def curve(scores: pd.DataFrame, column: str) -> pd.Series:
-    """Return the mean over sites and then seeds at each value of an option, in rising order."""
+    """Return the mean score at each value of an option, in ascending order: the mean over sites, then over seeds.
+
+    `column` is the column of `scores` that holds the option.
+    """
     return over_seeds(over_sites(scores.assign(x=scores[column].astype(float)), ["x"]))["mean"].sort_index()

@@ -1,4 +1,4 @@
-"""FedBN's figures 1 and 2: a reason to keep batch-norm statistics local, with one weight and one scale."""
+"""FedBN's figures 1 and 2: why batch-norm statistics stay local, shown with one weight and one scale."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from ._base import Figure, Results
 from ._canvas import COLOURS, INK, LINES, WIDTH
 
 STDS = (0.5, 1.5)
-"""Standard deviations of x at the two clients."""
+"""Standard deviations of the input x at the two clients."""
 W_TRUE = 3.0
 NOISE = 0.1
 SAMPLES = 1000
 WEIGHTS = (0.001, 12.0)
-"""The range of w that FedBN draws."""
+"""Range of the weight w in FedBN's figures."""
 SCALES = (0.001, 4.0)
-"""The range of gamma that FedBN draws."""
+"""Range of the scale gamma in FedBN's figures."""
 LEVELS = (0.75, 0.5, 0.25, 0.1)
 SPOTS = {"w averaged": "*", "both averaged": "X"}
-"""The shape of each spot below."""
+"""Marker of each solution in the lower panels."""
 
 
 class Toy(Figure):
     """Squared error of cos(w x / gamma) at two clients that see the same feature at different scales.
 
-    A label is cos(w_true z) + noise, of a standard normal feature z; client i sees x = s_i z, so that x ~ N(0, s_i^2).
-    The paper writes y = cos(w_true x) and gives no constants. If that x were the client's own input, both clients would
-    have the same best w without normalisation, and the paper's claims would not hold. Here it is the normalised input
-    z (our decision). Division by gamma, the client's standard deviation, stands for batch normalisation.
+    A label is cos(w_true z) + noise, where z is a standard normal feature; client i sees x = s_i z, so that x ~ N(0,
+    s_i^2). The paper writes y = cos(w_true x) and gives no constants. If that x were the client's own input, both
+    clients would have the same best w without normalisation, and the paper's claims would not hold. Here it is the
+    normalised input z (our decision). Division by gamma, the client's standard deviation, stands for batch
+    normalisation.
     """
 
     title = "Toy example of local batch normalisation"
@@ -76,21 +77,22 @@ class Toy(Figure):
 
 
 def client(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and labels (SAMPLES,) of client `k`, always the same ones."""
+    """Return the inputs and labels, both (SAMPLES,), of client `k`. They are the same on each call."""
     rng = stream("toy", k)
     z = rng.standard_normal(SAMPLES)
     return STDS[k] * z, np.cos(W_TRUE * z) + NOISE * rng.standard_normal(SAMPLES)
 
 
 def error(w: Any, gamma: float, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the mean squared error of cos(w x / gamma) for each of the weights w (n,)."""
+    """Return the mean squared error of cos(w x / gamma) over samples x with labels y, for each weight in `w` (n,)."""
     return ((np.cos(np.outer(w, x / gamma)) - y) ** 2).mean(axis=1)
 
 
 def averaged(clients: list[tuple[np.ndarray, np.ndarray]]) -> list[list[tuple[float, float]]]:
-    """Return (w, gamma) of each client with w averaged and its own gamma, and with both averaged.
+    """Return two solutions (w, gamma) for each client: with w averaged and its own gamma, and with both averaged.
 
-    Before averaging, gamma is the client's own standard deviation, and w is the best one for this gamma.
+    `clients` holds each client's inputs and labels. Before averaging, gamma is the standard deviation of the client's
+    inputs, and w has the lowest error with this gamma.
     """
     grid = np.linspace(*WEIGHTS, 2401)
     gammas = [float(x.std()) for x, _ in clients]
