@@ -1,7 +1,8 @@
-"""Federated algorithms, one file each, and their base class, which is FedAvg.
+"""Federated algorithms, one plug-in in each file, and their base class `Algorithm`, which is FedAvg.
 
-Each file says what differs from FedAvg: what is sent, how a local step goes, how the server updates.
-The engine does rounds, checkpoints and batches. `Training` holds the settings of local training.
+Each file holds what an algorithm does otherwise than FedAvg: what clients and server exchange, how a local step goes,
+how the server updates the model. Rounds, checkpoints and batches are the engine's. `Training` holds the settings of
+local training.
 """
 
 from ._base import (

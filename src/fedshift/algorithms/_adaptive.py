@@ -1,4 +1,4 @@
-"""The base of the adaptive servers: Reddi et al., Adaptive Federated Optimization (2021), algorithm 2."""
+"""The base class of adaptive servers: Reddi et al., Adaptive Federated Optimization (2021), algorithm 2."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class Adaptive(Algorithm):
-    """A server that divides its step by the root of a second moment v, coordinate by coordinate.
+    """A server optimiser whose step is divided by the square root of a second moment v, coordinate by coordinate.
 
-    D is the mean change of the clients' models. m <- b1 m + (1 - b1) D and x <- x + eta_g m / (sqrt(v) + tau), without
-    bias correction. Methods differ in how v moves. Running statistics are averaged and have no moments.
+    With x the server's parameters and D the mean change of the clients' models: m <- b1 m + (1 - b1) D and x <- x +
+    eta_g m / (sqrt(v) + tau), without bias correction. Subclasses differ in how v is updated (`second_moment`). Running
+    statistics of batch norm are averaged, without moments.
     """
 
     paper = "Reddi et al. 2021"
@@ -30,7 +31,7 @@ class Adaptive(Algorithm):
         return {"m": server.zeros(), "v": server.zeros().add_(start)}
 
     def second_moment(self, v: Tensor, change: Tensor) -> None:
-        """Move v in place, given the mean change D of the clients' models."""
+        """Update the second moment v in place, given the mean change D of the clients' models; both are flat."""
         raise NotImplementedError
 
     def update(self, server: Server, mean: Mean) -> None:

@@ -1,7 +1,7 @@
 """The base class of all federated algorithms. Unchanged, it is FedAvg.
 
-McMahan et al. 2017: clients start from the server's tensors, take local steps, and the server averages what
-they send back. An algorithm overrides only what differs; see `algorithms/`.
+McMahan et al. 2017: clients start from the server's tensors, take local steps, and the server averages the tensors that
+they send back. An algorithm overrides only the hooks in which it differs; see `algorithms/`.
 """
 
 from __future__ import annotations
@@ -28,42 +28,45 @@ if TYPE_CHECKING:
     from ._training import Training
 
 LOGGED = "log_"
-"""Prefix of the columns of the history and of rounds.parquet that hold numbers of plug-ins."""
+"""Prefix of the columns, in the history and in rounds.parquet, of numbers that plug-ins log."""
 Bessel = Literal["none", "torch", "fedtan_code"]
 
 
 class Images(Protocol):
-    """Training images of a client, fetched by batch."""
+    """A client's training images, which are read batch by batch."""
 
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray, /) -> tuple[Tensor, Tensor]:
-        """Return the inputs (batch, ...), not augmented, and labels (batch,) of the images at the positions `index`."""
+        """Return inputs (batch, ...), not augmented, and labels (batch,) of the images at positions `index`."""
         ...
 
 
 @dataclass
 class Server:
-    """State of the server.
+    """State of the server in a federated training.
 
     Attributes
     ----------
-    shared : flat vector (float) of all tensors that travel under the BN policy
-    trainable, statistics : slices of `shared` with the trained parameters and with the running statistics of batch norm
-    state : the algorithm's own tensors, by name
-    round : number of rounds done so far
+    shared : flat vector (float) of all tensors that clients and server exchange under the BN policy
+    trainable, statistics : slices of `shared` with the trained parameters, and with the running statistics of batch
+        norm
+    state : the algorithm's own tensors at the server, by name
+    round : number of finished rounds
     participation : sum of the weights of the clients that take part in the current round; 1 if all do
     lr : learning rate of the clients in the current round
     clients : number of clients in the federation
-    rounds : number of rounds that the training is to have
+    rounds : planned number of rounds of the training
     channels : number of channels of each batch-norm layer with running statistics, in the order of the network
-    participants : positions, among all clients, of those that take part in the current round, in ascending order
+    participants : positions, among all clients, of the clients that take part in the current round, in ascending order
     classes : number of classes
-    features : inputs of the network's last linear layer, without an add-on; 0 if it has none
+    features : number of inputs of the network's last linear layer, without an add-on; 0 if the network has none
     shares : share of each client in all training samples, or equal shares, according to `training.weights`
     losses : mean training loss of each client in the last round in which it took part, (clients,), float64; NaN before
-    offers : what clients sent before the first round (see `Algorithm.offer`), with one row for each client
-    logged : numbers that `update` wants to be seen, by name: columns `log_NAME` of the history and of rounds.parquet
+        its first round
+    offers : tensors that clients sent once, before the first round (see `Algorithm.offer`), each with a row for every
+        client
+    logged : numbers that `update` logs, by name: columns `log_NAME` of the history and of rounds.parquet
     """
 
     shared: Tensor
@@ -86,7 +89,7 @@ class Server:
 
     @property
     def params(self) -> Tensor:
-        """The shared trainable parameters, as a view."""
+        """The trained parameters within `shared`, as a view: changing it changes the server."""
         return self.shared[self.trainable]
 
     def zeros(self) -> Tensor:
@@ -96,7 +99,7 @@ class Server:
         return torch.zeros_like(self.params)
 
     def average_statistics(self, mean: Mean) -> None:
-        """Set the running statistics to their mean over clients, independently of what happens to the parameters."""
+        """Set the running statistics of batch norm to their mean over clients, and leave parameters unchanged."""
         self.shared[self.statistics] = mean.shared[self.statistics]
 
 
@@ -108,8 +111,8 @@ class Mean(dict[str, "Tensor"]):
 
     Attributes
     ----------
-    shared : mean of the clients' flat shared vectors, if the algorithm reports them under this name
-    params : trainable part of this mean
+    shared : mean of the clients' flat vectors of exchanged tensors, if the algorithm reports them as "shared"
+    params : the trained parameters within `shared`, as a view
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], trainable: slice) -> None:
@@ -121,42 +124,42 @@ class Mean(dict[str, "Tensor"]):
 
     @property
     def shared(self) -> Tensor:
-        """The mean of the clients' shared vectors."""
+        """The mean of the clients' flat vectors of exchanged tensors. Raises UserError if none reports "shared"."""
         return self["shared"]
 
     @property
     def params(self) -> Tensor:
-        """The mean of the clients' shared trainable parameters, as a view."""
+        """The mean of the clients' trained parameters, as a view of `shared`."""
         return self.shared[self.trainable]
 
 
 class Local:
-    """Local training of one client in one round, as the hooks of an algorithm see it. All vectors are flat.
+    """Local training of one client in one round, as an algorithm's hooks see it. All vectors are flat.
 
     Attributes
     ----------
     client : name of the client
     share : the client's share of all training samples, or an equal share, according to `training.weights`
-    clients, classes : number of clients in the federation, and of classes
+    clients, classes : number of clients in the federation, and number of classes
     round : number of the round, from 1
     lr, momentum : learning rate and momentum of the client's SGD in this round
-    steps : local steps taken so far in this round
+    steps : number of local steps taken so far in this round
     phase : number of the phase of the current step, from 0 (see `Algorithm.phases`)
     model : the network; its tensors are views of `state_vector`
-    received : tensors that the server sent, laid out as `shared`
-    shared : the tensors that travel, with their current values
-    params, grad : the trainable part of `shared`, and its gradient
-    state_vector : all tensors of the client; those that stay at the client come first and last
-    all_params, all_grad : the trainable part of `state_vector`, and its gradient
-    trainable : slice of `shared` that is trained
+    received : the tensors that the server sent, in the layout of `shared`
+    shared : the current values of the tensors that client and server exchange
+    params, grad : the trained parameters within `shared`, and their gradient
+    state_vector : all tensors of the client's network; tensors that stay at the client come first and last
+    all_params, all_grad : the trained parameters within `state_vector`, and their gradient
+    trainable : slice of `shared` with the trained parameters
     broadcast : the server's extra tensors, as `Algorithm.broadcast` returned them
-    state : the client's own tensors, kept between rounds: those of the algorithm and of the add-on
+    state : the client's own tensors, kept between rounds: both the algorithm's and the add-on's
     offers : tensors that clients sent once, before the first round, by client (see `Addon.offer`)
-    scratch, networks : tensors and networks that are forgotten after the round
-    logged : numbers that hooks want to be seen, by name: columns `log_NAME` of the history and of rounds.parquet
-    task : what targets are, and how outputs become a loss
-    objective : the local objective of the add-on, or the loss of the task
-    class_weights : weight of each class in `class_loss`, (classes,); None if all count alike
+    scratch, networks : tensors and networks that hooks keep until the end of the round
+    logged : numbers that hooks log, by name: columns `log_NAME` of the history and of rounds.parquet
+    task : the task of the study, such as classification: it defines targets, and the loss of outputs
+    objective : function that returns loss and outputs of a batch: the add-on's, or `task_loss` without one
+    class_weights : weight of each class in `class_loss`, (classes,); None if all classes have the same weight
     """
 
     client: str
@@ -189,27 +192,27 @@ class Local:
 
     @property
     def autocast(self) -> AbstractContextManager[None]:
-        """A new context for one forward pass, which runs in lower precision where the training asks for it."""
+        """A new context for one forward pass, in the number format that the training's setting `precision` names."""
         raise NotImplementedError
 
     @property
     def received_params(self) -> Tensor:
-        """The shared trainable parameters as the server sent them."""
+        """The trained parameters within `received`: as the server sent them at the start of the round."""
         return self.received[self.trainable]
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Return another batch of the client's data, drawn independently of the batches of the local steps."""
+        """Return a further batch of the client's data (inputs, labels), independent of the batches of local steps."""
         raise NotImplementedError
 
     def own_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all the client's training samples once, in batches of inputs and labels, in stored order.
+        """Yield all the client's training samples once, in stored order, as batches of inputs and labels.
 
-        They are not augmented. The network is in evaluation mode until the last batch is taken.
+        They are not augmented. The network is in evaluation mode until the last batch has been taken.
         """
         raise NotImplementedError
 
     def full_gradient(self) -> Tensor:
-        """Return the gradient over all the client's data at the current weights, laid out as `grad`.
+        """Return the gradient over all the client's training data at the current weights, in the layout of `grad`.
 
         It is a mean over shuffled batches without augmentation; batch norm normalises each batch by its own statistics.
         The running statistics of batch norm do not change.
@@ -217,42 +220,46 @@ class Local:
         raise NotImplementedError
 
     def evaluation(self, validation: bool = False) -> tuple[float, float]:
-        """Return mean cross-entropy and accuracy of the current tensors over all the client's training samples.
+        """Return mean cross-entropy and accuracy of the current network over all the client's training samples.
 
-        With `validation`, its validation samples take their place if it has any. The network is in evaluation mode: no
-        augmentation, no dropout, and batch norm uses running statistics.
+        With `validation`, the client's validation samples are used instead, if it has any. The network is in evaluation
+        mode: no augmentation, no dropout, and batch norm uses running statistics.
         """
         raise NotImplementedError
 
     def frozen(self, slot: str, state_vector: Tensor) -> nn.Module:
-        """Return a second network in evaluation mode with the tensors of `state_vector`; there is one for each slot."""
+        """Return a second network in evaluation mode that holds the tensors of `state_vector`.
+
+        `slot` names the network: a further call with the same name returns the same network with new tensors.
+        """
         raise NotImplementedError
 
     def untracked(self) -> AbstractContextManager[None]:
-        """Return a context in which training leaves running statistics and counters unchanged."""
+        """Return a context in which training does not change the running statistics and counters of batch norm."""
         raise NotImplementedError
 
     def class_counts(self, classes: int) -> Tensor:
-        """Return how many of the client's training samples there are of each class: (classes,), int64."""
+        """Return the number of the client's training samples of each class: (classes,), int64."""
         raise NotImplementedError
 
     def holding(self, state_vector: Tensor, draws: Draws | None = None) -> AbstractContextManager[None]:
-        """Return a context in which the network holds the tensors of `state_vector`, for a second network.
+        """Return a context in which the network holds the tensors of `state_vector`, for training a second network.
 
-        Afterwards `state_vector` has what became of them, and the network has its own tensors and counters again.
-        Inside, dropout draws the same numbers as after it, so that the client's own training is as without it; with
-        `draws`, it draws the numbers that followed when `next_draws` returned these.
+        On leaving the context, `state_vector` gets the tensors as they were changed inside, and the network gets its
+        own tensors and counters back. Dropout inside the context draws the same numbers as after it, so that the
+        client's own training is not changed by it. With `draws`, dropout draws the numbers that followed when
+        `next_draws` returned `draws`.
         """
         raise NotImplementedError
 
     def next_draws(self) -> Draws:
-        """Return the state of the generators of dropout, for `holding`: a second network can draw the same numbers."""
+        """Return the state of dropout's random generators, for `holding`: a second network can draw equal numbers."""
         raise NotImplementedError
 
     def descend(self, slot: str, params: Tensor, grad: Tensor) -> None:
-        """Move `params` in place by one step of the client's optimiser along `grad`, clipped as any gradient.
+        """Move `params` in place by a step of the client's optimiser along `grad`, clipped as in local steps.
 
-        Each slot has its own optimiser, whose memory ends with the round.
+        `slot` names an optimiser: each name has one of its own, whose moments end with the round.
         """
         raise NotImplementedError
 
@@ -261,28 +268,30 @@ Objective = Callable[[Local, "Tensor", "Tensor"], "tuple[Tensor, Tensor]"]
 
 
 def class_loss(local: Local, logits: Tensor, y: Tensor, reduction: Literal["mean", "none"] = "mean") -> Tensor:
-    """Return the task's loss of a batch with the weights of classes: its mean over images, or (batch,) with `none`.
+    """Return the task's loss of a batch, weighted by class: the mean over images, or (batch,) if `reduction` is `none`.
 
     For classification it is the cross-entropy. The mean divides by the number of images. If it divided by the sum of
-    weights, as torch's does, weights would cancel in a batch of one class, and so at a client that has one class only.
+    weights, as torch's loss does, weights would cancel in a batch of one class, and so at a client that has one class
+    only.
     """
     return local.task.batch_loss(logits, y, local.class_weights, reduction)
 
 
 def task_loss(local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the objective without an add-on: `class_loss` of a batch, and its logits (batch, classes, ...)."""
+    """Return the local objective without an add-on: `class_loss` of a batch, and the logits (batch, classes, ...)."""
     logits = local.model(x)
     return class_loss(local, logits, y), logits
 
 
 @dataclass(frozen=True)
 class Blend:
-    """Several networks that predict a site together.
+    """Several networks that predict a site together, by a weighted mean of their outputs.
 
     Attributes
     ----------
-    networks : all tensors of each network, laid out as `Local.state_vector`; a personal network comes first
-    weights : weight of each network; the sum is 1
+    networks : all tensors of each network, in the layout of `Local.state_vector`; a client's personal network comes
+        first
+    weights : weight of each network; they sum to 1
     of : the outputs that are averaged: `logits` or `probabilities`
     """
 
@@ -293,12 +302,12 @@ class Blend:
 
 @dataclass(frozen=True)
 class Joint:
-    """Settings of a first local step that all clients take together, layer by layer.
+    """Settings of a joint first local step: all clients take it together, layer by layer, as in FedTAN.
 
     Attributes
     ----------
-    gradients : True if clients also exchange the gradients of the means and variances of batch norm
-    bessel : factor on the shared variance before it enters the running variance
+    gradients : True if clients also exchange the gradients with respect to the means and variances of batch norm
+    bessel : correction of the shared variance before it enters the running variance: see `FedTAN.running_var_bessel`
     """
 
     gradients: bool
@@ -311,12 +320,13 @@ class Phase:
 
     Attributes
     ----------
-    trains : `all` layers; those that the layer policy keeps at `home`; or the `rest`. Other layers keep their
-        parameters, but running statistics of batch norm move in every phase that does not freeze them
-    epochs : passes over the client's data; None for as many steps as the settings of training ask for
+    trains : which layers are trained: `all`; `home`, the layers that stay at the client under the algorithm's layer
+        policy; or `rest`, all other layers. Untrained layers keep their parameters, but running statistics of batch
+        norm change in every phase that does not freeze them
+    epochs : number of passes over the client's data; None for as many steps as the settings of training say
     freezes_statistics : True if batch norm normalises with fixed running statistics in this phase
-    finishes : True for a phase after the rounds: all clients train it once, from the model of the last round,
-        and send nothing
+    finishes : True for a phase after the last round: all clients train it once, from the model of the last round, and
+        send nothing
     """
 
     trains: Literal["all", "home", "rest"] = "all"
@@ -325,15 +335,15 @@ class Phase:
     finishes: bool = False
 
     def steps(self, n: int, training: Training) -> int:
-        """Return the number of local steps that a client with `n` samples takes in this phase."""
+        """Return the number of local steps that a client with `n` training samples takes in this phase."""
         return training.steps_in_round(n) if self.epochs is None else self.epochs * training.steps_in_epoch(n)
 
 
 class Algorithm(Plugin):
-    """FedAvg. Each hook says what it may change.
+    """The base class of federated algorithms. Unchanged, it is FedAvg; each hook says what an override may change.
 
-    `paper` names the source. `policies` are the BN policies that the algorithm can be combined with; the first is the
-    default. `why` says what is wrong with the others.
+    `paper` names the source. `policies` are the BN policies (which tensors of batch norm stay at the clients) that the
+    algorithm can be combined with; the first is the default. `why` says why others are refused.
     """
 
     kind: ClassVar[str] = "algorithm"
@@ -341,56 +351,58 @@ class Algorithm(Plugin):
     policies: ClassVar[tuple[str, ...]] = tuple(POLICIES)
     why: ClassVar[str] = ""
     needs_sgd: ClassVar[str] = ""
-    """Why local steps must be those of SGD; empty if they may be those of any optimiser."""
+    """Why local steps must be steps of SGD; empty if any optimiser will do."""
     needs_body: ClassVar[str] = ""
     """Why more than the last layer must be trained; empty if `training.train` may be `head`."""
     stands_for: ClassVar[str] = ""
-    """Name of the algorithm for which this one is another name; the BN policy is then the first of `policies`."""
+    """Name of the algorithm that this one is only another name for, with the first of `policies` as BN policy; empty
+    otherwise."""
     layers: ClassVar[str] = "full"
-    """Name of the layer policy: which layers stay at the clients, beside what the BN policy keeps there."""
+    """Name of the layer policy: which layers stay at the clients, in addition to what the BN policy keeps there."""
     external: ClassVar[str] = ""
-    """A clause that names the model of external sites; empty if internal sites get the same global model."""
+    """A clause that says which model predicts external sites; empty if it is the same global model as at internal
+    sites."""
     collaboration: ClassVar[Collaboration] = Collaboration()
-    """How clients work together; the controls `local` and `pooled` have another strategy."""
+    """How clients work together. In the controls `local` and `pooled` each client trains alone, or one has all data."""
     per_client: ClassVar[frozenset[str]] = frozenset()
-    """Names of tensors of `report` that reach `update` as they are, one row for each client, and not as a mean."""
+    """Names of tensors of `report` that `update` gets unaveraged, with a row for each client of the round."""
 
     network_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that shape the network in `extend`, which a search cannot vary."""
+    """Settings that change the network in `extend`; a hyper-parameter search cannot vary them."""
     weighs_equally: ClassVar[bool] = False
     """True if all clients have the same weight in every mean, whatever `training.weights` says."""
 
     @property
     def blended(self) -> Literal["", "internal", "external"]:
-        """Return which sites several networks predict together; nothing if each site is predicted with one."""
+        """The role of the sites that several networks predict together, internal or external; empty if none are."""
         return ""
 
     @property
     def has_personal_networks(self) -> bool:
-        """Return whether clients are scored with personal networks, beside the global one."""
+        """Whether clients are evaluated with personal networks, besides the global network."""
         return self.has_downloads or type(self).personal is not Algorithm.personal
 
     @property
     def has_downloads(self) -> bool:
-        """Return whether the server sends each client other tensors, so that none can be broadcast."""
+        """Whether the server sends each client another vector (see `download`), so that it cannot broadcast one."""
         return type(self).download is not Algorithm.download
 
     @property
     def needs_flat_gradient(self) -> bool:
-        """Return whether hooks may read or change gradients, which then lie in one vector in large networks too."""
+        """Whether hooks may read or change gradients: they are then kept in one vector, in large networks too."""
         cls = type(self)
         hooks = (cls.phases, cls.gradient, cls.backward, cls.correct)
         return hooks != (Algorithm.phases, Algorithm.gradient, Algorithm.backward, Algorithm.correct)
 
     def canonical(self) -> Algorithm:
-        """Return the algorithm that this name stands for: itself, except for names such as FedBN."""
+        """Return the algorithm for which this one is another name, such as FedAvg for FedBN; else return itself."""
         if not self.stands_for:
             return self
         algorithm: Algorithm = build(self.kind, self.stands_for)
         return algorithm
 
     def require(self, training: Training, bn: str) -> None:
-        """Raise UserError for settings that cannot be combined."""
+        """Raise UserError if the algorithm cannot be combined with these settings of training or BN policy `bn`."""
         if bn not in POLICIES:
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:
@@ -406,40 +418,41 @@ class Algorithm(Plugin):
             raise UserError("training.train", problem, "use 'all' or ['norm', 'head']")
 
     def extend(self, model: nn.Module) -> nn.Module:
-        """Return the network with the algorithm's own layers; the caller sets a keyed random state."""
+        """Return the network with the algorithm's own layers; the caller seeds torch's generator for weights."""
         return model
 
     # ---- what travels, and how it is weighted
 
     def shared(self, policy: BNPolicy, layout: Layout) -> slice:
-        """Return the slice of the flat state that travels."""
+        """Return the slice of the network's flat state that clients and server exchange under a BN policy."""
         return layout.shared(policy)
 
     def stays(self, model: nn.Module) -> list[str]:
-        """Return the names of the parameters that the layer policy keeps at the clients."""
+        """Return the names of the parameters of `model` that stay at the clients under the algorithm's layer policy."""
         if self.layers not in LAYERS:
             problem = f"names the unknown layer policy {self.layers!r}"
             raise UserError(f"{self.name}.layers", problem, did_you_mean(self.layers, LAYERS))
         return LAYERS[self.layers].stays(model)
 
     def weights(self, shares: Sequence[float]) -> Sequence[float]:
-        """Return the clients' weights in every mean, given their shares by `training.weights`. Both sum to 1."""
+        """Return the weight of each client in every mean, given `shares` by `training.weights`. Both sum to 1."""
         return [1 / len(shares)] * len(shares) if self.weighs_equally else shares
 
     def round_weights(self, server: Server, weights: Sequence[float]) -> Sequence[float]:
-        """Return the weights, in the means of this round, of the clients that take part; the sum is 1.
+        """Return the weights of the clients that take part in this round, for the means of this round; they sum to 1.
 
-        `weights` are those that follow from `Algorithm.weights`, in the order of `Server.participants`.
+        `weights` follow from `Algorithm.weights`, and are in the order of `Server.participants`.
         """
         return weights
 
     # ---- before the first round
 
     def offer(self, server: Server, images: Images, labels: Tensor) -> dict[str, Tensor]:
-        """Return what a client sends to the server once, before the first round, in tensors of the same shapes at each.
+        """Return tensors that a client sends to the server once, before the first round.
 
-        They leave the site: the ledger counts them as floats up, and the page of a study names them. The server's hooks
-        find them in `server.offers`. `images` are the client's training samples, and `labels` (n,), int64, theirs.
+        Their shapes must be the same at all clients. They leave the site: the ledger counts them as floats up, and the
+        page of a study names them. The server's hooks find them in `server.offers`. `images` are the client's training
+        images, and `labels` (n,), int64, their labels.
         """
         return {}
 
@@ -448,85 +461,89 @@ class Algorithm(Plugin):
     def sample(self, server: Server, count: int, rng: np.random.Generator) -> Sequence[int]:
         """Return the positions of the `count` clients that take part in the next round; by default drawn uniformly.
 
-        Each must be there once. The others do not train, and send and receive nothing. `rng` depends on seed and round
-        alone; `server.shares` and `server.losses` serve other rules.
+        Positions must differ. Other clients do not train in the round, and send and receive nothing. `rng` depends on
+        seed and round alone. An override can use `server.shares` and `server.losses`.
         """
         if count == server.clients:
             return range(count)
         return [int(k) for k in rng.permutation(server.clients)[:count]]
 
     def server_state(self, server: Server) -> dict[str, Tensor]:
-        """Return the server's extra tensors before the first round."""
+        """Return the algorithm's own tensors at the server, by name, as they are before the first round."""
         return {}
 
     def client_state(self, server: Server) -> dict[str, Tensor]:
-        """Return a client's extra tensors before the first round."""
+        """Return the algorithm's own tensors at a client, by name, as they are before the first round."""
         return {}
 
     def download(self, server: Server, client: int) -> Tensor:
-        """Return the shared vector that a client receives and is scored with; `client` is its position among all.
+        """Return the flat vector of exchanged tensors that one client receives and is evaluated with.
 
-        External sites get `server.shared` in any case.
+        `client` is its position among all clients. External sites are always predicted with `server.shared`.
         """
         return server.shared
 
     def broadcast(self, server: Server) -> dict[str, Tensor]:
-        """Return the tensors that the server sends in addition to the model. They count as floats down."""
+        """Return tensors, by name, that the server sends in addition to the model. They count as floats down."""
         return {}
 
     def joint(self, number: int) -> Joint | None:
-        """Return how the first local step of round `number` is taken jointly, or None if it is not."""
+        """Return the settings of a joint first local step in round `number`, or None if each client takes it alone."""
         return None
 
     def freezes_statistics(self, number: int, rounds: int) -> bool:
-        """Return whether BN normalises with fixed running statistics in the training of round `number` of `rounds`."""
+        """Return whether BN normalises with fixed running statistics in training round `number` of `rounds`."""
         return False
 
     # ---- a client's local training
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the phases of a client's local training in each round, in order; each begins with a new optimiser.
+        """Return the phases of a client's local training in a round, in order, each with a new optimiser.
 
-        Phases that `finishes` marks follow once, after the last round.
+        Phases with `finishes` are trained once, after the last round.
         """
         return (Phase(),)
 
     def begin(self, local: Local) -> None:
-        """Prepare the local training, before its first step."""
+        """Prepare a client's local training, before the first step of a round, such as by filling `local.scratch`."""
 
     def loss(self, local: Local, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the local objective of one batch: its mean loss (scalar) and the logits (batch, classes)."""
+        """Return the local objective of a batch (x, y): its mean loss (scalar), and the logits (batch, classes)."""
         return local.objective(local, x, y)
 
     def gradient(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        """Add the gradient of a step to `local.all_grad`, which is zero before, and return the logits."""
+        """Add the gradient of a step on batch (x, y) to `local.all_grad`, which is zero before; return logits."""
         return self.backward(local, x, y)
 
     def backward(self, local: Local, x: Tensor, y: Tensor) -> Tensor:
-        """Run one forward and backward pass of the local objective, and return the logits."""
+        """Run a forward and a backward pass of the local objective on the batch (x, y), and return the logits."""
         with local.autocast:
             loss, logits = self.loss(local, x, y)
         loss.backward()
         return logits.detach()
 
     def correct(self, local: Local) -> None:
-        """Change `local.grad` (or `local.params`) in place, after the backward pass and before the step."""
+        """Change `local.grad` or `local.params` in place, after the backward pass and before the step."""
 
     def personal(self, local: Local) -> Tensor | Blend:
-        """Return all tensors of the network that a client is scored with, laid out as `local.state_vector`.
+        """Return all tensors of the network that a client is evaluated with, in the layout of `local.state_vector`.
 
-        `local.state_vector` holds the tensors that the client uses, with those of the server where these travel, and
-        `local.state` the client's own. An override gives another network, of which nobody else knows; or a `Blend` of
-        several that predict together, for an algorithm whose `blended` is `internal`.
+        `local.state_vector` holds the client's tensors, with the server's values for exchanged ones, and `local.state`
+        holds the algorithm's own tensors at the client. An override returns a personal network, which only this client
+        knows. An algorithm whose `blended` is `internal` returns a `Blend` of several networks that predict together.
         """
         return local.state_vector
 
     def report(self, local: Local) -> dict[str, Tensor]:
-        """Return the tensors that the client sends back. They count as floats up; running statistics may be a view."""
+        """Return the tensors that a client sends to the server after its local steps, by name.
+
+        They count as floats up. Report running statistics as a view of `local.shared`: with the setting
+        `running_variance: pooled`, the engine changes them in place after this call.
+        """
         return {"shared": local.shared}
 
     # ---- the server, after a round
 
     def update(self, server: Server, mean: Mean) -> None:
-        """Change the server in place, given the weighted mean over clients of each reported tensor."""
+        """Update the server in place after a round, given the weighted mean of each reported tensor."""
         server.shared.copy_(mean.shared)

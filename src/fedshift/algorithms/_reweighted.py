@@ -1,4 +1,4 @@
-"""Bases of algorithms whose clients report their losses, or whose server learns the weights of clients in its mean."""
+"""Base classes of algorithms whose clients report their losses, or whose server adapts the clients' weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Risk(Algorithm):
-    """FedAvg whose clients report R, the mean of the local objective over the images of a round's local steps.
+    """FedAvg whose clients also report R, the mean loss over the images of a round's local steps.
 
-    Batch norm normalises by the batch there, and R is measured while the model moves.
+    R is measured in training mode while the model changes: batch norm normalises by the batch.
     """
 
     def begin(self, local: Local) -> None:
@@ -33,10 +33,11 @@ class Risk(Algorithm):
 
 
 class Reweighted(Algorithm):
-    """FedAvg with weights q, one for each client, which the server keeps and a subclass changes in `update`.
+    """FedAvg with a weight q for each client in the server's mean; subclasses change the weights in `update`.
 
-    They begin at 1/N and always sum to 1. If only some clients take part in a round, their weights are divided by their
-    sum; if this sum is 0, they are equal. Shares of samples have no influence.
+    The server keeps them. They begin at 1/N for N clients and always sum to 1. If only some clients take part in a
+    round, their weights are divided by the sum of their weights; if this sum is 0, they are equal. The clients' shares
+    of samples have no influence.
     """
 
     weighs_equally = True

@@ -14,11 +14,15 @@ from ..core.plugin import Frozen
 
 
 def _known_criterion(name: str) -> str:
+    """Return the name of a metric plug-in, or `loss`. Raises UserError for an unknown name."""
     return name if name == "loss" else registry.get("metric", name, "").name
 
 
 def _weights(value: Any) -> Any:
-    """Return a value of `class_weights` as it is. Raises one UserError where pydantic would raise one for each form."""
+    """Validate a value of `class_weights` and return it: None, balanced, or a list of positive numbers.
+
+    Raises one UserError, where pydantic would raise an error for each permitted form.
+    """
     weights = value if isinstance(value, list | tuple) else ()
     # True is an int in Python, but a mistake here.
     positive = [isinstance(w, int | float) and not isinstance(w, bool) and w > 0 for w in weights]
@@ -28,7 +32,10 @@ def _weights(value: Any) -> Any:
 
 
 def _trained(value: Any) -> Any:
-    """Return a value of `train`, in one form. Raises one UserError where pydantic would raise one for each form."""
+    """Validate a value of `train` and return it in its canonical form: all, head, or (norm, head).
+
+    Raises one UserError, where pydantic would raise an error for each permitted form.
+    """
     forms: dict[tuple[str, ...], Any] = {("all",): "all", ("head",): "head", ("head", "norm"): ("norm", "head")}
     parts = [value] if isinstance(value, str) else value
     key = tuple(sorted(map(str, parts))) if isinstance(parts, list | tuple) else ()
@@ -38,19 +45,19 @@ def _trained(value: Any) -> Any:
 
 
 ADAM = ("optimiser", "beta1", "beta2")
-"""The setting that chooses Adam, and those that have no effect with SGD."""
+"""The setting that chooses Adam, and the settings that only Adam has. `Training.identity` leaves them out under SGD."""
 LATER = (
     *("training_loss_every", "training_loss_images", "class_weights", "clip_adaptive", "select_at", "epochs_at"),
     "stacked",
 )
-"""Settings that have no effect where they are false, zero, empty or not given."""
+"""Settings that were added later. `Training.identity` leaves them out where they are false, zero, empty or None."""
 
 
 class Training(Frozen, allow_inf_nan=False):
-    """Settings of the clients' optimiser, which starts again in each round, and of the number of rounds.
+    """Settings of the rounds and of the clients' local training, whose optimiser starts anew in each round.
 
-    Every field has a default; `docs/algorithms.md` lists them. Raises pydantic's ValidationError for a wrong value, and
-    UserError where a study or a `Federation` is given one.
+    Every field has a default; `docs/reference/study.md` lists them. Raises pydantic's ValidationError for a wrong
+    value, or UserError if the value comes from a study or a `Federation`.
 
     Examples
     --------
@@ -206,6 +213,7 @@ class Training(Frozen, allow_inf_nan=False):
 
     @model_validator(mode="after")
     def _together(self) -> Training:
+        """Raise UserError for settings that contradict each other, or of which one has no effect beside another."""
         if self.momentum and self.optimiser != "sgd":
             raise UserError("momentum", f"is a setting of sgd, and not of {self.optimiser}", "set it to 0; see beta1")
         if self.clip_norm and self.clip_adaptive:
@@ -234,14 +242,15 @@ class Training(Frozen, allow_inf_nan=False):
 
     @property
     def criterion(self) -> str | None:
-        """Name of the metric plug-in that selects rounds; None for accuracy and loss, which the engine computes."""
+        """Name of the metric plug-in that selects rounds; None for accuracy or loss, which need no plug-in."""
         chosen = self.select == "best_validation" and self.select_by not in (None, "accuracy", "loss")
         return self.select_by if chosen else None
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings as plain data for ids.
+        """Return the settings as plain data from which a run's id is computed.
 
-        Settings that came later are left out where they have no effect, so that earlier studies keep their ids.
+        Settings that this project added later are left out where they have no effect, so that earlier studies keep
+        their ids.
         """
         settings = self.model_dump(mode="json")
         # False was the default once, and is now said by leaving the setting open.
@@ -256,19 +265,19 @@ class Training(Frozen, allow_inf_nan=False):
         return {name: value for name, value in settings.items() if name not in without_effect}
 
     def at(self, client: str) -> Training:
-        """Return the settings of one client, whose number of passes `epochs_at` may name."""
+        """Return the settings of one client: with its number of passes over its data, if `epochs_at` names it."""
         if client not in self.epochs_at:
             return self
         return self.model_copy(update={"local_epochs": self.epochs_at[client]})
 
     def require_classes(self, classes: int) -> None:
-        """Raise UserError if there is a list of weights for another number of classes."""
+        """Raise UserError if `class_weights` is a list of another length than `classes`, the number of classes."""
         if isinstance(self.class_weights, tuple) and len(self.class_weights) != classes:
             problem = f"has {len(self.class_weights)} weights, and there are {classes} classes"
             raise UserError("training.class_weights", problem, "give one for each class, in the order of labels")
 
     def require_batch(self, site: str, samples: int) -> None:
-        """Raise UserError if a client has less than one batch of training images."""
+        """Raise UserError if `samples`, the number of a site's training images, is smaller than a batch."""
         if samples < self.batch_size:
             raise UserError(
                 f"client {site!r}",
@@ -277,28 +286,34 @@ class Training(Frozen, allow_inf_nan=False):
             )
 
     def steps_in_epoch(self, n: int) -> int:
-        """Return the number of batches in one pass over `n` samples; see `data.samples.batch_indices`."""
+        """Return the number of batches in a pass over `n` samples; see `data.samples.batch_indices`.
+
+        Without `replacement`, a last batch of a single sample is joined with the batch before it.
+        """
         joined = n % self.batch_size == 1 and n > 1 and not self.replacement
         return math.ceil(n / self.batch_size) - joined
 
     def steps_in_round(self, n: int) -> int:
-        """Return the number of local steps that these settings ask of a client with `n` samples in a round."""
+        """Return the number of local steps of a client with `n` samples in a round."""
         return self.local_steps or self.local_epochs * self.steps_in_epoch(n)
 
     def equalised(self, sizes: Iterable[int]) -> Training:
-        """Return the settings for clients with these numbers of samples: `equal_steps` are those of the largest."""
+        """Return the settings with `equal_steps` resolved to the number of local steps of the largest client.
+
+        `sizes` are the clients' numbers of training samples. Without `equal_steps`, return the settings unchanged.
+        """
         return self.taking(max(map(self.steps_in_round, sizes))) if self.equal_steps else self
 
     def taking(self, steps: int) -> Training:
-        """Return the settings with which each client takes this number of local steps in a round."""
+        """Return the settings with `steps` local steps for each client in a round, in place of passes over its data."""
         return self.model_copy(update={"local_steps": steps, "local_epochs": 1, "equal_steps": False})
 
     def clients_in_round(self, clients: int) -> int:
-        """Return the number of clients that take part in a round, out of `clients` in all."""
+        """Return the number of clients that take part in a round, of `clients` clients; at least 1."""
         return max(1, round(self.participation * clients))
 
     def rate(self, number: int) -> float:
-        """Return the learning rate of round `number`, counted from 1."""
+        """Return the learning rate of the clients in round `number`, counted from 1."""
         if self.schedule == "exponential":
             return self.lr * self.lr_decay ** (number - 1)
         if self.lr_steps:

@@ -14,20 +14,22 @@ if TYPE_CHECKING:
 
 
 class AFL(Reweighted):
-    """The best model for the worst mixture of clients: weights q in the server's mean climb the clients' losses.
+    """Trains for the worst mixture of clients: weights q in the server's mean grow with the clients' losses.
 
-    F_i is a client's loss at the model that it receives: over all its training images, in evaluation mode. The server
-    takes x <- sum q_i y_i and then q <- P(q + eta_q F), where P is the projection onto the simplex (q_i >= 0, sum 1).
-    The paper takes one gradient step a round; local epochs are our decision. So is that the model is x of the last or
-    selected round: the paper's guarantee is for the mean of all rounds, which the code of Li et al. (2020) reports. The
-    projection in that code is off by one element; this one is exact.
+    x is the server's model, and y_i client i's model after its local steps. F_i is the client's loss at the model that
+    it receives: over all its training images, in evaluation mode. The server takes x <- sum q_i y_i and then q <- P(q +
+    eta_q F), where P is the projection onto the simplex (q_i >= 0, sum 1). The paper takes one gradient step a round;
+    local epochs are our decision. So is that the result is x of the last or selected round: the paper's guarantee is
+    for the mean of all rounds, which the code of Li et al. (2020) reports. The projection in that code is off by one
+    element; this one is exact.
 
-    q begins at 1/N, whatever the number of images. Of clients that do not take part, F is unknown, and q moves by the
-    projection alone. Running statistics have the same weights as the model. With eta_q 0 this is FedAvg with uniform
-    weights.
+    q begins at 1/N for N clients, whatever their numbers of images. Of clients that do not take part in a round, F is
+    unknown, and q changes by the projection alone. Running statistics have the same weights as the model. With eta_q 0
+    this is FedAvg with uniform weights.
 
-    Down each round: as FedAvg. Up: the model and F_i, which the server needs from each client and not as a mean. Kept
-    at the server: q, N floats. A round takes one more pass over the data. Default: eta_q 0.01, as in FedDG_Benchmark.
+    Server and clients exchange the tensors of FedAvg; in addition each client sends F_i, which the server needs from
+    each client and not as a mean. The server keeps q, N floats, between rounds. A round takes one more pass over the
+    data. The default eta_q 0.01 is that of FedDG_Benchmark.
     """
 
     paper = "Mohri et al. 2019"
@@ -49,7 +51,10 @@ class AFL(Reweighted):
 
 
 def _on_simplex(point: Tensor) -> Tensor:
-    """Return the closest point with no negative coordinate and sum 1: max(point - t, 0), for the right t."""
+    """Return the projection of `point` (n,) onto the simplex: the closest point with sum 1 and no negative entry.
+
+    It is max(point - t, 0), where t makes the sum 1.
+    """
     largest = point.sort(descending=True).values
     excess = (largest.cumsum(0) - 1) / point.new_tensor(range(1, len(point) + 1))
     # Sorted, the coordinates that stay positive are the first ones.

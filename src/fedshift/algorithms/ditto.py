@@ -19,22 +19,23 @@ class Ditto(Algorithm):
     """Beside FedAvg, each client trains a personal network v_i that a penalty draws towards the global model x.
 
     On each mini-batch of a round that begins with x, v_i <- v_i - eta (grad f_i(v_i) + lambda (v_i - x)), and then the
-    client's copy of the global model takes its step of FedAvg. So the global model is that of FedAvg. Both follow the
-    SGD of the training, each with its own momentum buffer. Batch norm of v_i (gamma, beta and running statistics) never
-    meets another client's. The penalty covers the parameters that travel, and no running statistics (our decision; two
-    ports of the method draw these too).
+    client's copy of the global model takes its step of FedAvg, so that the global model is the same as in FedAvg. Both
+    follow the SGD of the training, each with its own momentum buffer. Batch norm of v_i (gamma, beta and running
+    statistics) is never averaged with another client's. The penalty covers the parameters that clients and server
+    exchange, and no running statistics (our decision; two ports of the method draw these too).
 
-    Down and up each round: as FedAvg. Kept at the clients: v_i. Only clients that take part train theirs. v_i starts as
-    the model that the client first receives: where all take part that is the paper's start, the initial weights. An
-    internal site is predicted with its v_i, and rounds are selected by these networks; an external site is predicted
-    with x. An inference with `network: global` predicts internal sites with x too. A step takes two passes.
+    Server and clients exchange the tensors of FedAvg. Each client keeps v_i between rounds. Only clients that take part
+    in a round train theirs. v_i starts as the model that the client first receives: where all take part these are the
+    initial weights, as in the paper. An internal site is predicted with its v_i, and rounds are selected by these
+    networks; an external site is predicted with x. An inference with `network: global` predicts internal sites with x
+    too. A step takes two passes.
 
-    lambda 1 is a value of the authors' code. That can also choose among 0.1, 1 and 2 at each client by its validation
-    data: `candidates: [0.1, 1, 2]` takes the personal step with each, and keeps that with the lowest loss on the
-    client's validation images (on its training images if it has none), the first of equal ones. The choice is free in
-    every step, and v_i goes through these images once for each candidate. It needs SGD without momentum, as in that
-    code. The paper's number of personal steps is free; their code interleaves them as here. With lambda 0, v_i is the
-    network of `local`. Beyond 2 / eta the personal steps diverge.
+    The default lambda 1 is a value of the authors' code. The code can also choose among 0.1, 1 and 2 at each client by
+    its validation data: `candidates: [0.1, 1, 2]` takes the personal step with each, and keeps the step with the lowest
+    loss on the client's validation images (on its training images if it has none), the first of equal ones. Each step
+    chooses anew, and v_i goes through these images once for each candidate. It needs SGD without momentum, as in the
+    authors' code. The paper leaves the number of personal steps open; its code interleaves them as here. With lambda 0,
+    v_i is the network of `local`. Beyond 2 / eta the personal steps diverge.
     """
 
     paper = "Li et al. 2021c"
@@ -66,13 +67,16 @@ class Ditto(Algorithm):
         return self.backward(local, x, y)
 
     def _step(self, local: Local, lam: float) -> None:
-        """Move the network, which holds v_i, along the gradient of its loss and of the pull."""
+        """Take a step of the personal network v_i with penalty weight `lam`.
+
+        `local.model` holds the tensors of v_i, and `local.grad` the gradient of its loss.
+        """
         # `grad` is the part of all gradients that travels: the pull leaves out what stays at the client.
         local.grad.add_(local.params - local.received_params, alpha=lam)
         local.descend("personal", local.all_params, local.all_grad)
 
     def _best_step(self, local: Local) -> None:
-        """Take the step of the candidate after which the validation loss is lowest."""
+        """Take the personal network's step with the candidate of lambda that leads to the lowest validation loss."""
         start = local.all_params.clone()
         of_loss = local.all_grad.clone()
         losses: list[float] = []

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 class FedAdagrad(Adaptive):
     """Adagrad at the server, which takes the mean change D of the clients' models as its gradient.
 
-    v <- v + D^2 and x <- x + eta_g m / (sqrt(v) + tau), where m <- b1 m + (1 - b1) D. Since v only grows, the server's
-    rate falls from round to round. Only parameters that are trained and travel have moments; running statistics are
-    plainly averaged.
+    With x the server's parameters: v <- v + D^2 and x <- x + eta_g m / (sqrt(v) + tau), where m <- b1 m + (1 - b1) D.
+    Since v only grows, the server's learning rate falls from round to round. Only parameters that are trained and
+    exchanged have moments; running statistics of batch norm are averaged.
 
-    Down and up each round: as FedAvg. Kept at the server: m and v. Defaults: b1 0, as in the paper's runs, tau 1e-3 and
-    v0 = tau^2; eta_g 0.01 is our decision, as for FedAdam. The authors' code starts v at 0. Its best eta_g was 0.1 with
-    tau 0.01, for CIFAR-100 and for EMNIST.
+    Server and clients exchange the tensors of FedAvg. The server keeps m and v between rounds. Defaults: b1 0, as in
+    the paper's runs, tau 1e-3 and v0 = tau^2; eta_g 0.01 is our decision, as for FedAdam. The authors' code starts v at
+    0. Its best eta_g was 0.1 with tau 0.01, for CIFAR-100 and for EMNIST.
     """
 
     beta1: float = Field(0.0, ge=0, lt=1, description="decay of the running mean of the models' changes")

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 class FedAdam(Adaptive):
     """Adam at the server, which takes the mean change D of the clients' models as its gradient.
 
-    m <- b1 m + (1 - b1) D, v <- b2 v + (1 - b2) D^2, x <- x + eta_g m / (sqrt(v) + tau), without bias correction; m
-    starts at 0 and v at `v0`. Only parameters that are trained and travel go through Adam; running statistics are
-    plainly averaged. In round 1 a coordinate moves by about eta_g, whatever the clients' learning rate is. A large
-    eta_g therefore destroys pre-trained weights.
+    With x the server's parameters: m <- b1 m + (1 - b1) D, v <- b2 v + (1 - b2) D^2, x <- x + eta_g m / (sqrt(v) +
+    tau), without bias correction; m starts at 0 and v at `v0`. Only parameters that are trained and exchanged have
+    moments; running statistics of batch norm are averaged. In round 1 a coordinate moves by about eta_g, whatever the
+    clients' learning rate is. A large eta_g therefore destroys pre-trained weights.
 
-    Down and up each round: as FedAvg. Kept at the server: m and v. Defaults: b1 0.9, b2 0.99 and tau 1e-3, as the paper
-    recommends, and v0 = tau^2, as it requires. eta_g 0.01 is our decision; the values of UniFed and TsmoBN are not
-    known.
+    Server and clients exchange the tensors of FedAvg. The server keeps m and v between rounds. Defaults: b1 0.9, b2
+    0.99 and tau 1e-3, as the paper recommends, and v0 = tau^2, as it requires. eta_g 0.01 is our decision; the values
+    of UniFed and TsmoBN are not known.
     """
 
     beta2: float = Field(0.99, ge=0, le=1, description="decay of the running mean of the squared changes")

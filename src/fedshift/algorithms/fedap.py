@@ -15,23 +15,26 @@ if TYPE_CHECKING:
 
 
 class FedAP(Algorithm):
-    """FedBN in which the server mixes the clients' weights anew for each client, by the likeness of their batch norm.
+    """FedBN in which each client receives a mixture of the clients' weights, by the similarity of their batch norm.
 
-    With means m and variances v of batch norm, the distance of clients i and j is the sum over layers of sqrt(|m_i -
-    m_j|^2 + |sqrt v_i - sqrt v_j|^2). Client i receives sum_j w_ij theta_j, where w_ii = lambda, and the others share
-    1 - lambda in proportion to 1 / d_ij. The number of samples plays no part. Batch norm stays at home, as in FedBN.
-    This is the paper's variant f-FedAP: statistics are the running ones of the clients' own networks after their first
-    round (our decision), where the authors' code asks for a network that is trained before on a part of all data in one
-    place. A client without its own running variance, or a network without batch norm, has distance 0 to all others.
+    With means m and variances v of batch norm, the distance d_ij of clients i and j is the sum over layers of sqrt(|m_i
+    - m_j|^2 + |sqrt v_i - sqrt v_j|^2). Client i receives sum_j w_ij theta_j, where theta_j are client j's weights,
+    w_ii is lambda, and the other w_ij share 1 - lambda in proportion to 1 / d_ij. The number of samples plays no part.
+    Batch norm stays at its client, as in FedBN. This is the paper's variant f-FedAP: the statistics are the running
+    ones of the clients' own networks after their first round (our decision), where the authors' code asks for a network
+    that is trained before on a part of all data in one place. A client without running variances of its own, or a
+    network without batch norm, has distance 0 to all others.
 
-    Where some clients are away, the weights of those that take part are divided by their sum; a client keeps what it
-    has if this sum is 0, and one that was never there gets their plain mean (our decisions).
+    Where some clients do not take part in a round, the weights of the participants are divided by their sum; a client
+    keeps its mixture if this sum is 0, and a client that has never taken part gets the plain mean of the participants
+    (our decisions).
 
-    Down each round: all weights but those of batch norm, for each client another mixture, so that none is broadcast. Up
-    each round: the same, and in a client's first round its running means and variances. Kept at the server: these, and
-    the mixture for each client. An internal site is predicted with its own mixture and batch norm, an external one with
-    the plain means of weights and of batch norm. Default: lambda 0.5, as in the authors' code, whose scripts also have
-    0.3. With lambda 1 this is `local`; with equal distances and lambda 1 / N it is FedBN with equal weights.
+    In each round server and clients exchange all weights except those of batch norm: each client receives its own
+    mixture, which cannot be broadcast, and sends its weights; in its first round it adds its running means and
+    variances. The server keeps these statistics and each client's mixture between rounds. An internal site is predicted
+    with its own mixture and batch norm, an external one with the plain means of weights and of batch norm. Default:
+    lambda 0.5, as in the authors' code, whose scripts also have 0.3. With lambda 1 this is `local`; with equal
+    distances and lambda 1 / N it is FedBN with equal weights.
     """
 
     paper = "Lu et al. 2022"
@@ -86,7 +89,7 @@ class FedAP(Algorithm):
 
 
 def _statistics(local: Local) -> Tensor:
-    """Return the running means, then the running variances, of all batch-norm layers of a client, flat."""
+    """Return the running means, then the running variances, of all batch-norm layers of a client, as one vector."""
     import torch
 
     from ..nn.batchnorm import batch_norms
@@ -97,7 +100,10 @@ def _statistics(local: Local) -> Tensor:
 
 
 def distances(statistics: Tensor, channels: Sequence[int]) -> Tensor:
-    """Return the distances (n, n), float64, of n clients by their means and variances (n, 2 * sum of channels)."""
+    """Return the distances (n, n), float64, between n clients, given their batch-norm `statistics`.
+
+    `statistics` (n, 2 * sum of channels) has means, then variances; `channels` are the channels of each layer.
+    """
     import torch
 
     means, variances = statistics.double().chunk(2, dim=1)
@@ -109,7 +115,10 @@ def distances(statistics: Tensor, channels: Sequence[int]) -> Tensor:
 
 
 def mixing(distance: Tensor, lam: float) -> Tensor:
-    """Return the weights (n, n) of all clients in each client's mixture, given their distances (n, n)."""
+    """Return the weight (n, n) of each client (column) in each client's mixture (row).
+
+    `distance` (n, n) holds the distances between clients, and `lam` is the weight of a client in its own mixture.
+    """
     import torch
 
     alike = 1 / distance.clamp(min=1e-12)

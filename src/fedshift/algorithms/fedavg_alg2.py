@@ -9,9 +9,9 @@ from .fedtan import FedTAN
 class FedAvgAlg2(FedTAN):
     """FedTAN without its backward exchange: each client differentiates its own loss through the shared statistics.
 
-    The mean of these gradients is not the gradient of the union of batches. Down and up each round: all tensors, and 2
-    floats for each BN channel, its mean and its variance. A round takes 2 L + 1 messages, with L the number of BN
-    layers. No state is kept.
+    The mean of these gradients is not the gradient of the union of all batches. In each round server and clients
+    exchange all tensors, and 2 floats for each BN channel: its mean and its variance. A round takes 2 L + 1 messages,
+    with L the number of BN layers. No state is kept.
     """
 
     display_name = "FedAvg + algorithm 2"

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 class FedAvgM(Algorithm):
     """Momentum at the server, which takes the mean change D of the clients' models as its step.
 
-    u <- beta u + D and x <- x + eta_g u, where u starts at 0. This is heavy-ball momentum without a factor 1 - beta, so
-    that x finally moves by D / (1 - beta) if D stays the same. Only parameters that are trained and travel have
-    momentum; running statistics are plainly averaged. With beta 0 and eta_g 1 this is FedAvg.
+    With x the server's parameters: u <- beta u + D and x <- x + eta_g u, where u starts at 0. This is heavy-ball
+    momentum without a factor 1 - beta, so that x finally moves by D / (1 - beta) if D stays the same. Only parameters
+    that are trained and exchanged have momentum; running statistics of batch norm are averaged. With beta 0 and eta_g 1
+    this is FedAvg.
 
-    Down and up each round: as FedAvg. Kept at the server: u. Defaults: beta 0.9 and eta_g 1. In the code
-    of Reddi et al. (2021), the best eta_g with beta 0.9 was 1 for CIFAR-100 and 10^-0.5 for EMNIST. FedFA's code takes
-    beta 0.01, and gives momentum to running statistics too.
+    Server and clients exchange the tensors of FedAvg. The server keeps u between rounds. Defaults: beta 0.9 and eta_g
+    1. In the code of Reddi et al. (2021), the best eta_g with beta 0.9 was 1 for CIFAR-100 and 10^-0.5 for EMNIST.
+    FedFA's code takes beta 0.01, and gives momentum to running statistics too.
     """
 
     paper = "Hsu et al. 2019"

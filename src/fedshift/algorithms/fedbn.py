@@ -6,8 +6,8 @@ from ._base import Algorithm
 class FedBN(Algorithm):
     """Another name for `fedavg` with BN policy `local`: a run under either name is the same run.
 
-    Down and up each round: all weights except those of batch norm. Kept at the clients: gamma, beta and running
-    statistics. The paper gives all clients equal weight: `weights: uniform`.
+    In each round server and clients exchange all weights except those of batch norm. Gamma, beta and running statistics
+    stay at the clients. The paper gives all clients equal weight: `weights: uniform`.
     """
 
     paper = "Li et al. 2021"

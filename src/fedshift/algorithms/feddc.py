@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 class FedDC(Algorithm):
     """FedAvg with a gradient correction and a drift variable h_i, which each client learns and the server adds back.
 
-    A local step follows g_i(y) + alpha_i (y - x + h_i) + s / w_i - s_i. Here w_i is a client's share of samples divided
-    by the mean share, and alpha_i = alpha / w_i. After K steps, with D_i = y_i - x: h_i <- h_i + D_i and s_i <- s_i - s
-    / w_i - D_i / (K eta). The server takes the plain mean of the y_i plus the mean of all h_i. It adds the mean of w_i
-    times the change of s_i to s. The first step of the server is therefore twice that of FedProx, in the reference code
-    as here. K is each client's own number of steps; the reference code has one number for all.
+    x is the server's model, y client i's, and g_i its gradient. A local step follows g_i(y) + alpha_i (y - x + h_i) + s
+    / w_i - s_i, where s and s_i are the control variates of server and client (as in SCAFFOLD), w_i is the client's
+    share of samples divided by the mean share, and alpha_i = alpha / w_i. After K steps with the learning rate eta,
+    with D_i = y_i - x: h_i <- h_i + D_i and s_i <- s_i - s / w_i - D_i / (K eta). The server takes the plain mean of
+    the y_i plus the mean of all h_i. It adds the mean of w_i times the change of s_i to s. The first step of the server
+    is therefore twice that of FedProx, in the reference code as here. K is each client's own number of steps; the
+    reference code has one number for all.
 
     Shares enter through w_i alone; means over clients are plain. The method covers parameters that are trained and
-    travel; running statistics are plainly averaged (the reference code drops them). Down each round: the model and s.
-    Up: the model and the change of s_i. Kept at the clients: h_i and s_i. Kept at the server: s and the mean of h_i.
-    Defaults: alpha 0.01, the value of the reference code for CIFAR; UniFed's value is not known. The reference code
-    clips gradients at norm 10; use training.clip_norm for this.
+    exchanged; running statistics are averaged (the reference code drops them). In each round the server sends the model
+    and s; a client sends its model and the change of s_i. Each client keeps h_i and s_i between rounds; the server
+    keeps s and the mean of h_i. Defaults: alpha 0.01, the value of the reference code for CIFAR; UniFed's value is not
+    known. The reference code clips gradients at norm 10; use training.clip_norm for this.
     """
 
     paper = "Gao et al. 2022"

@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 class FedDGGA(Reweighted):
     """Generalisation adjustment: clients for which averaging makes the model worse gain weight in the server's mean.
 
-    m_i is the loss of a client's model after its local steps, and M_i the loss there of the mean that comes next, with
-    gap_i = M_i - m_i. A client measures M_i as the next round begins, and sends gap_i with its model. Before the server
-    averages these models, a_i <- clip(a_i + (s_t / N) gap_i / max_j |gap_j|, 0, 1), and a is divided by its sum. So a
-    gap counts from the next round on, as in the authors' code. s_t falls linearly: in round t of T it is
-    s (1 - (t - 2) / T), and the code's is larger by s/T. The code's factor 1/3 is 1/N for its three clients. If all
-    gaps are 0, the weights stay, where the code divides by 0. A client that takes part for the first time has no
-    earlier model, and sends 0.
+    m_i is the loss of a client's model after its local steps, and M_i the loss, at the same client, of the mean model
+    that it receives next; gap_i = M_i - m_i. A client measures M_i as the next round begins, and sends gap_i with its
+    model. Before the server averages these models, the weights a change: a_i <- clip(a_i + (s_t / N) gap_i / max_j
+    |gap_j|, 0, 1), and a is divided by its sum. So a gap counts from the next round on, as in the authors' code. s_t
+    falls linearly: in round t of T it is s (1 - (t - 2) / T), and the code's is larger by s/T. The code's factor 1/3 is
+    1/N for its three clients. If all gaps are 0, the weights stay, where the code divides by 0. A client that takes
+    part for the first time has no earlier model, and sends 0.
 
     Losses are over the client's validation images, or over its training images if it has none, in evaluation mode with
     the client's running statistics. With `metric: accuracy` they are the shares of wrong answers; this is the default
     of the authors' script. Running statistics have the same weights as the model. With s 0 this is FedAvg with uniform
     weights: sizes have no influence.
 
-    Down each round: as FedAvg. Up: the model and gap_i. Kept at a client: m_i. Kept at the server: a, N floats; within
-    a round, it holds the models of all clients that take part. Default: s 0.2, as in the authors' code.
+    Server and clients exchange the tensors of FedAvg; in addition each client sends gap_i. Each client keeps m_i
+    between rounds, and the server keeps a, N floats; within a round, it holds the models of all clients that take part.
+    Default: s 0.2, as in the authors' code.
     """
 
     display_name = "FedDG-GA"
@@ -59,5 +60,6 @@ class FedDGGA(Reweighted):
         server.shared.copy_(mean.shared.new_tensor(weights) @ mean.shared)
 
     def _error(self, local: Local) -> Tensor:
+        """Return the client's current validation loss, or 1 - accuracy with `metric: accuracy`, as a tensor (1,)."""
         loss, accuracy = local.evaluation(validation=True)
         return local.params.new_tensor([loss if self.metric == "loss" else 1 - accuracy])

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class FedDisco(Algorithm):
-    """FedAvg whose weights are lower for clients whose classes are less equally frequent.
+    """FedAvg with lower weights for clients whose classes are less equally frequent.
 
     A client's weight in a round is max(0, n_i - a d_i + b), divided by the sum over the clients that take part. n_i is
     its share of their training samples, and d_i the Euclidean distance between its shares of classes and 1/K for each
-    of K classes. If all are 0, the weights are n_i (our decision). Under pure feature shift with equally frequent
-    classes d_i is 0, and b alone draws the weights together. With a 0 and b 0 this is FedAvg.
+    of K classes. If all of these are 0, the weights are n_i (our decision). Under pure feature shift with equally
+    frequent classes d_i is 0, and b alone draws the weights together. With a 0 and b 0 this is FedAvg.
 
-    Before round 1, up: the number of each client's training samples of each class, K numbers, which leave the site.
-    Down and up each round: as FedAvg. Defaults: a 0.5 and b 0.1, as in the paper.
+    Before round 1 each client sends its number of training samples of each class, K numbers, which leave the site. In
+    each round, server and clients exchange the tensors of FedAvg. Defaults: a 0.5 and b 0.1, as in the paper.
     """
 
     paper = "Ye et al. 2023"

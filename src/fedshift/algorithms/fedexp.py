@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 
 class FedExP(Algorithm):
-    """The server goes further than the mean of the clients' models where their changes differ in direction.
+    """FedAvg with a server step that is longer the more the clients' changes differ in direction.
 
-    With d_i = y_i - x, the change of client i's model, and D, the mean change, x <- x + eta_g D, where eta_g = max(1,
-    sum p_i |d_i|^2 / (2 (|D|^2 + eps))). Norms are over the parameters that are trained and travel; running statistics
-    are plainly averaged. p_i are the weights of the mean; in the paper all M clients of a round have p_i = 1/M. Where
-    all clients change alike, eta_g is 1, and so the method is FedAvg; also with one client.
+    With x the server's model, d_i = y_i - x the change of client i's model, and D the mean change, x <- x + eta_g D,
+    where eta_g = max(1, sum p_i |d_i|^2 / (2 (|D|^2 + eps))). Norms are over the parameters that are trained and
+    exchanged; running statistics of batch norm are averaged. p_i are the weights of the mean; in the paper all M
+    clients of a round have p_i = 1/M. Where all clients change alike, or with one client, eta_g is 1, and the method is
+    FedAvg.
 
-    The paper reports the mean of the last two models, since the last one may oscillate; here it is the model of the
-    last or selected round (our decision). Down each round: as FedAvg. Up: the model and |d_i|^2, 1 float. eta_g is
-    logged. Default: eps 1e-3 (our decision; the paper tunes it for each dataset).
+    The paper reports the mean of the last two models, since the last one may oscillate; here the result is the model of
+    the last or selected round (our decision). Server and clients exchange the tensors of FedAvg; in addition each
+    client sends |d_i|^2, 1 float. eta_g is logged. Default: eps 1e-3 (our decision; the paper tunes it for each
+    dataset).
     """
 
     paper = "Jhunjhunwala et al. 2023"

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 class FedNova(Algorithm):
     """Normalised averaging: clients send d_i = (x - y_i) / a_i, and the server steps by sum p_i a_i along their mean.
 
-    a_i is the total weight of a client's gradients after tau local steps. For plain SGD it is tau. With the momentum of
-    the training and the proximal term mu, the recursion n <- momentum n + 1, a <- (1 - eta mu) a + n gives it. As in
-    this recursion, the proximal term stays out of the momentum buffer. With equal clients and one solver, the update is
-    exactly the plain mean. The reference code differs: it takes sum p_i tau_i where mu > 0, counts a step twice where
-    momentum and mu are combined, and puts the proximal term into the buffer. Weight decay acts on the weights after the
-    proximal pull, and gradient clipping does not see this pull. Running statistics are plainly averaged.
+    x is the server's model, y_i client i's model after tau local steps, p_i its weight, and a_i the total weight of its
+    gradients in these steps. For plain SGD a_i is tau. With the momentum of the training and the proximal term mu, the
+    recursion n <- momentum n + 1, a <- (1 - eta mu) a + n gives it. As in this recursion, the proximal term stays out
+    of the momentum buffer. With equal clients and one optimiser for all, the update is exactly the plain mean. The
+    reference code differs: it takes sum p_i tau_i where mu > 0, counts a step twice where momentum and mu are combined,
+    and puts the proximal term into the buffer. Weight decay acts on the weights after the proximal pull, and gradient
+    clipping does not see this pull. Running statistics of batch norm are averaged.
 
-    Down each round: the model. Up: d_i, running statistics and a_i. Kept at the server: the buffer of the server
-    momentum, if it is used. Defaults: no proximal term, no server momentum.
+    In each round server and clients exchange: down the model; up d_i, running statistics and a_i. The server keeps the
+    buffer of the server momentum, if it is used. Defaults: no proximal term, no server momentum.
     """
 
     paper = "Wang et al. 2020"

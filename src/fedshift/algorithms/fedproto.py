@@ -25,14 +25,15 @@ class FedProto(Algorithm):
     each class over its training images, in evaluation mode. The server's prototype is the plain mean over the clients
     of the round that have images of the class; a class that none of them has keeps its prototype.
 
-    The authors' code takes the mean features during the last local epoch, in training mode, while the network moves.
-    Here they are those of the network that the client ends with, as the paper defines them. The paper weights a class's
-    clients by their images; the code does not, and neither does this. All batch norm stays at home. A client is
-    predicted with its own network; the paper's other test, by the nearest prototype, is not offered. External sites
-    have no network.
+    The authors' code takes the mean features during the last local epoch, in training mode, while the network changes.
+    Here they are the features of the network that the client ends with, as the paper defines them. The paper weights a
+    class's clients by their images; the authors' code does not, and neither does this. All batch norm stays at the
+    clients. A client is predicted with its own network; the paper's other test, by the nearest prototype, is not
+    offered. External sites have no network.
 
-    Down each round from the second: K prototypes of F features, and for each class whether it has one. Up: the same.
-    Default: `weight` 1, as in the code. With 0 the networks are those of `local`.
+    From the second round on, the server sends K prototypes of F features for K classes, and for each class whether it
+    has a prototype; clients send the same. They exchange nothing else: networks stay at the clients. Default: `weight`
+    1, as in the authors' code. With 0 the networks are those of `local`.
     """
 
     tasks = ("classification",)

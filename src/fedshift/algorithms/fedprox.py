@@ -12,11 +12,12 @@ from ._base import Algorithm, Local
 class FedProx(Algorithm):
     """FedAvg with a proximal term: each client minimises f_i(y) + mu/2 ||y - x||^2 around the server's x.
 
-    The term covers parameters that are trained and travel; with local batch norm it leaves out gamma and beta. Down, up
-    and state: as FedAvg. Defaults: mu 0.01, the value of the FedBN paper for digits, Office-Caltech10 and DomainNet (it
-    uses 0.2 for ABIDE); the values of UniFed and TsmoBN are not known. The reference code of FedBN differs from the
-    paper: `form: norm` takes mu/2 ||y - x||, and `skip_first_round` leaves the term out of round 1.
-    That code leaves it out of the first step of every local epoch: the two agree for one local epoch only.
+    f_i is the client's loss and y its model. The term covers parameters that are trained and exchanged; with local
+    batch norm it leaves out gamma and beta. Server and clients exchange and keep the same tensors as in FedAvg.
+    Defaults: mu 0.01, the value of the FedBN paper for digits, Office-Caltech10 and DomainNet (it uses 0.2 for ABIDE);
+    the values of UniFed and TsmoBN are not known. The reference code of FedBN differs from the paper: `form: norm`
+    takes mu/2 ||y - x||, and `skip_first_round` leaves the term out of round 1. That code leaves it out of the first
+    step of every local epoch: the two agree for one local epoch only.
     """
 
     paper = "Li et al. 2020"

@@ -17,20 +17,19 @@ if TYPE_CHECKING:
 class FedRep(Algorithm):
     """The last linear layer (head) stays at its client, and is trained before the other layers (body) in each round.
 
-    A client trains its head for `head_epochs` passes over its data while the body rests, and then the body for the
-    epochs or steps of `training` while the head rests. Each phase has a new optimiser. In both phases batch norm
-    normalises by the batch and moves its running statistics: the authors' networks have no batch norm, and FedBABU's
+    A client trains its head for `head_epochs` passes over its data while the body is fixed, and then the body for the
+    epochs or steps of `training` while the head is fixed. Each phase has a new optimiser. In both phases batch norm
+    normalises by the batch and changes its running statistics: the authors' networks have no batch norm, and FedBABU's
     port of their code does so. With `freeze_statistics` it normalises by fixed running statistics while the head
-    trains, so that the body at rest is the network that is tested. Of gamma and beta the body's phase alone has the
-    training.
+    trains, so that the fixed body is the network that is tested. Gamma and beta are trained in the body's phase alone.
 
-    Down and up each round: the body, as far as the BN policy lets it travel. Kept at the clients: the head. All clients
-    start from the same random head. An internal site is predicted with its own head, an external one with the plain
-    mean of the heads. `personalise` in an inference adapts the network to labelled images of the site; unlike the
-    paper's protocol for new clients it moves all layers.
+    In each round server and clients exchange the body, except what the BN policy keeps at the clients. Each client
+    keeps its head. All clients start from the same random head. An internal site is predicted with its own head, an
+    external one with the plain mean of the heads. `personalise` in an inference adapts the network to labelled images
+    of the site; unlike the paper's protocol for new clients it changes all layers.
 
     The default of 10 passes is that of the authors' code for CIFAR-10, where 1 pass for the body follows them, with
-    learning rate 0.01, momentum 0.5 and batches of 10. That code also decays weights but not biases, which is left out
+    learning rate 0.01, momentum 0.5 and batches of 10. The code also decays weights but not biases, which is left out
     here, and tunes the heads of all clients once more before its last test: `tune_heads` does so after the last round,
     for `head_epochs` passes over each client's data, also where it never took part, at the rate of that round. Nothing
     is sent for it but the body that every client gets for its test. With 0 passes this is FedBABU.

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 class FedRoD(Algorithm):
     """Two last layers: a generic head G, averaged and trained on balanced classes, and a personal head P_i beside it.
 
-    With features z, body and G are trained on the balanced softmax, the cross-entropy of G(z) + ln n_c, where n_c is
-    the client's number of training samples of class c. P_i is trained on the cross-entropy of G(z) + P_i(z), through
-    which no gradient flows to body and G. Both follow the SGD of the training, each with its own momentum buffer.
-    The prior is ln(K n_c / n) for K classes: adding the same number to all logits changes nothing, and for balanced
-    classes it is zero, so that body and G are those of FedAvg. FedRoD is then FedAvg with a private head, as under a
-    pure shift of features.
+    With features z, the inputs of the last layer, G and all layers before it (body) are trained on the balanced
+    softmax: the cross-entropy of G(z) + ln n_c, where n_c is the client's number of training samples of class c. P_i is
+    trained on the cross-entropy of G(z) + P_i(z), through which no gradient flows to body and G. Both follow the SGD of
+    the training, each with its own momentum buffer. The prior is ln(K n_c / n) for K classes and n samples: adding the
+    same number to all logits changes nothing, and for balanced classes it is zero, so that body and G are the same as
+    in FedAvg. FedRoD is then FedAvg with a private head, as under a pure shift of features.
 
-    Down and up each round: as FedAvg. Kept at the clients: P_i, a linear layer of the size of G. It starts at zero (our
-    decision), so that a client is scored with G until it has trained. An internal site is predicted with G + P_i, and
-    rounds are selected by this sum; an external site is predicted with G. An inference with `network: global` predicts
-    internal sites with G too.
+    Server and clients exchange the tensors of FedAvg. Each client keeps P_i, a linear layer of the size of G, between
+    rounds. It starts at zero (our decision), so that a client is evaluated with G until it has trained. An internal
+    site is predicted with G + P_i, and rounds are selected by this sum; an external site is predicted with G. An
+    inference with `network: global` predicts internal sites with G too.
 
-    The authors' repository holds no code. A port adds 1 to each n_c, another has the counts as they are, as in the
-    paper: a class without samples then has probability 0 at the client, and its logit gets no gradient there. The
+    The authors' repository holds no code. One port adds 1 to each n_c; another takes the counts as they are, as the
+    paper does: a class without samples then has probability 0 at the client, and its logit gets no gradient there. The
     paper's variant that makes P_i from a client's class distribution is left out.
     """
 
@@ -100,9 +100,9 @@ class FedRoD(Algorithm):
 
 
 def _tensors(model: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """Return weight (classes, features, ...) and bias (classes,) of the head; it may have no bias.
+    """Return the weight (classes, features, ...) and the bias (classes,) of the network's last layer; None for no bias.
 
-    Raises UserError for a head that is a convolution over several pixels.
+    Raises UserError if the last layer is a convolution over several pixels.
     """
     from ..nn.features import head
 
@@ -114,12 +114,12 @@ def _tensors(model: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _rows(outputs: Tensor) -> Tensor:
-    """Return outputs (batch, numbers, ...) as rows (positions, numbers), one for each image or pixel."""
+    """Return outputs (batch, numbers, ...) as a matrix (positions, numbers) with a row for each image or pixel."""
     return outputs.movedim(1, -1).flatten(0, -2)
 
 
 def _split(local: Local) -> tuple[Tensor, Tensor | None]:
-    """Return weight and bias of the personal head, as views of the client's state."""
+    """Return the weight and the bias of the client's personal head, as views of its vector in `local.state`."""
     head, (weight, bias) = local.state["head"], _tensors(local.model)
     size = weight.numel()
     return head[:size].view_as(weight), None if bias is None else head[size:]

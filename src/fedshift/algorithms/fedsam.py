@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 class FedSAM(Algorithm):
-    """Flat minima: a local step follows the gradient at th + e, where e climbs the loss by a fixed length rho.
+    """Sharpness-aware local steps: the gradient is taken at w + e, where e climbs the loss by a fixed length rho.
 
-    With g the gradient at th, e = rho g / (||g|| + 1e-16). The step is one of SGD from th; momentum, weight decay and
-    clipping act on it as in FedAvg. `adaptive` makes it ASAM: e = rho T^2 g / (||T g|| + 1e-16), where T is |th| + eta
-    for tensors named weight, gamma of batch norm among them, and 1 for all others. There is one norm over all
-    parameters that are trained at the client, also over those that stay there.
+    w are the weights, and with g the gradient at w, e = rho g / (||g|| + 1e-16). The step is one of SGD from w;
+    momentum, weight decay and clipping act on it as in FedAvg. `adaptive` makes it ASAM: e = rho T^2 g / (||T g|| +
+    1e-16), where T is |w| + eta for tensors named weight, gamma of batch norm among them, and 1 for all others. There
+    is one norm over all parameters that are trained at the client, including those that are not exchanged.
 
     Both passes take the same batch and the same dropout. Running statistics follow the first pass alone (our decision):
-    the authors' code moves them in both, the second time at perturbed weights; FedFA's code moves them once. The
+    the authors' code changes them in both, the second time at perturbed weights; FedFA's code changes them once. The
     authors also average the server's model over the last quarter of the rounds; this is left out.
 
-    Down, up and state: as FedAvg. A step takes two passes. Defaults: rho 0.1, the authors' value for CIFAR-10. For
-    `adaptive` theirs are rho 0.7 and eta 0.2. Qu et al. (2022) propose the same local step. With rho 0 this is FedAvg.
+    Server and clients exchange and keep the same tensors as in FedAvg. A step takes two passes. Defaults: rho 0.1, the
+    authors' value for CIFAR-10. For `adaptive` theirs are rho 0.7 and eta 0.2. Qu et al. (2022) propose the same local
+    step. With rho 0 this is FedAvg.
     """
 
     paper = "Caldarola et al. 2022"
@@ -49,7 +50,7 @@ class FedSAM(Algorithm):
         return logits
 
     def _climb(self, local: Local) -> Tensor:
-        """Return the step e that climbs the loss, and leave the gradient scaled."""
+        """Return the step e from the current weights that climbs the loss. It leaves the gradient multiplied by T^2."""
         # T once for the norm of T g, and once more for the direction T^2 g.
         self._scale(local)
         length = local.all_grad.norm() + 1e-16
@@ -57,7 +58,7 @@ class FedSAM(Algorithm):
         return local.all_grad * (self.rho / length)
 
     def _scale(self, local: Local) -> None:
-        """Multiply the gradient by T, in place."""
+        """Multiply the gradient by T in place: by |w| + eta for weights if `adaptive`, otherwise by 1."""
         if not self.adaptive:
             return
         for name, parameter in local.model.named_parameters():

@@ -1,4 +1,4 @@
-"""FedTAN-II: Wang, Shi and Chang (2023), see `fedtan`. The layer-wise exchange ends after some rounds."""
+"""FedTAN-II: Wang, Shi and Chang (2023), see `fedtan`. The layer-wise exchange ends after a number of rounds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FedTAN2(Algorithm):
     """FedTAN for `exchange_rounds` rounds (M); then the running statistics are frozen, and FedAvg trains the rest.
 
     After round M, BN layers normalise with the fixed running statistics in training too. A round takes 3 L + 1 messages
-    until then and 1 message afterwards. The frozen statistics still travel with the model, as the paper counts. The
-    paper lowers the learning rate after M; use `schedule: steps` for this.
+    until round M, with L the number of BN layers, and 1 message afterwards. The frozen statistics are still sent with
+    the model, as the paper counts. The paper lowers the learning rate after M; use `schedule: steps` for this.
     """
 
     display_name = "FedTAN-II"

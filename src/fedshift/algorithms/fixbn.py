@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 class FixBN(Algorithm):
     """FedAvg whose running statistics of batch norm are frozen after `freeze_after` rounds (M).
 
-    Until round M all is FedAvg. From round M + 1 on, the batch-norm layers normalise with the statistics of round M in
-    training too: nothing moves them, and no gradient flows through them. All parameters, gamma and beta included, go on
-    training, and dropout stays as it is in training. So the network is trained with what it is tested with.
+    Until round M this is FedAvg. From round M + 1 on, the batch-norm layers normalise with the statistics of round M in
+    training too: they do not change, and no gradient flows through them. All parameters, gamma and beta included, go on
+    training, and dropout stays as it is in training. So the network is trained with the statistics with which it is
+    tested.
 
-    Down and up each round: as FedAvg. The frozen statistics still travel, as FedTAN's tables count them. Kept at the
-    clients: nothing. M = 0 freezes the initial statistics, and M equal to the number of rounds is FedAvg. Where
-    statistics stay at the clients (`bn: local`), each freezes its own after round M; a client that is first drawn later
-    keeps the initial ones. This variant is not published.
+    Server and clients exchange the tensors of FedAvg. The frozen statistics are still sent, as FedTAN's tables count
+    them. The clients keep nothing. M = 0 freezes the initial statistics, and M equal to the number of rounds is FedAvg.
+    Where statistics stay at the clients (`bn: local`), each freezes its own after round M; a client that first takes
+    part later keeps the initial ones. This variant is not published.
 
-    Differences from the paper: it also keeps the momentum of SGD across rounds, averaged by the server, which is not
-    done here. Its M is not known to us; half of the rounds is that of the re-implementation in HybridBN
-    (github.com/Hongyao-Chen/HybridBN), which puts the whole network in evaluation mode, dropout included, weighs by
-    numbers of samples, and trains at a fifth of its rate for batch norm.
+    Differences from the paper: the paper also keeps the momentum of SGD across rounds, averaged by the server, which is
+    not done here. Its M is not known to us. The default, half of the rounds, is that of the re-implementation in
+    HybridBN (github.com/Hongyao-Chen/HybridBN), which puts the whole network in evaluation mode, dropout included,
+    weights clients by numbers of samples, and trains batch norm at a fifth of its learning rate.
     """
 
     display_name = "FixBN"

@@ -14,19 +14,20 @@ if TYPE_CHECKING:
 
 
 class GPerXAN(Algorithm):
-    """FedAvg with batch norm at home and a guide: the server's last layer must classify the client's features, too.
+    """FedAvg with local batch norm and a guiding loss: the server's last layer must classify client features, too.
 
-    The loss is the cross-entropy plus `guide` times that of the frozen head, the last layer as the client received it,
-    on the same features, the inputs of the client's own head. So the guide moves all layers before the head alone.
-    Features are those of images as an add-on changed them.
+    The loss is the cross-entropy plus `guide` times the cross-entropy of a frozen head: the last layer as the client
+    received it, applied to the same features, the inputs of the client's own last layer. So the guiding loss trains
+    only the layers before the last one. Features are those of images after an add-on has changed them.
 
     It is meant for networks with `norm: mixture`, whose layers mix batch and instance norm: with local BN their batch
-    part stays at home with its score, and the instance part travels. External sites get the mean of what stays, as in
-    the authors' code, where clients send everything. With `guide: 0` it is FedAvg.
+    part stays at the client, with its weight in the mixture, and the instance part is exchanged. External sites get the
+    mean of what stays at the clients, as in the authors' code, where clients send everything. With `guide: 0` it is
+    FedAvg.
 
-    Down and up each round: as FedAvg. Kept at the clients: what the BN policy keeps. Default: `guide` 0.5, as in the
-    authors' code. There SGD keeps its momentum across rounds (0.9; here each round begins anew), with rate 0.002 that
-    falls as a cosine, weight decay 0.0005, batches of 32, and a ResNet-50 with ImageNet weights.
+    Server and clients exchange and keep the same tensors as in FedAvg. Default: `guide` 0.5, as in the authors' code.
+    There SGD keeps its momentum across rounds (0.9; here each round begins anew), with rate 0.002 that falls as a
+    cosine, weight decay 0.0005, batches of 32, and a ResNet-50 with ImageNet weights.
     """
 
     display_name = "gPerXAN"

@@ -9,18 +9,21 @@ from ._reweighted import Reweighted, Risk
 
 
 class GroupDRO(Risk, Reweighted):
-    """The best model for the worst client: weights q in the server's mean grow exponentially with the clients' losses.
+    """Trains for the worst client: weights q in the server's mean grow exponentially with the clients' losses.
 
-    The groups are the clients. R_i is the mean loss over the images of a client's local steps in a round, where batch
-    norm normalises by the batch. The server takes x <- sum q_i y_i, and q_i <- q_i exp(eta_q R_i) / Z for the next
-    round. The paper and DomainBed change q in every step, before it is used; here once a round, after it (our
-    decision), so that one eta_q means a slower change. AFL differs in the step of q: it adds, and projects.
+    The groups of the paper are the clients. R_i is the mean loss over the images of client i's local steps in a round,
+    where batch norm normalises by the batch. With x the server's model and y_i the client's, the server takes x <- sum
+    q_i y_i, and q_i <- q_i exp(eta_q R_i) / Z for the next round, where Z makes the sum 1. The paper and DomainBed
+    change q in every step, before it is used; here it changes once a round, after it (our decision), so that one eta_q
+    means a slower change. AFL differs in the step of q: it adds, and projects.
 
-    q begins at 1/N, whatever the number of images. A client that does not take part has R_i 0, as a group that is not
-    in a batch. Running statistics have the same weights as the model. With eta_q 0 this is FedAvg with uniform weights.
+    q begins at 1/N for N clients, whatever their numbers of images. A client that does not take part in a round has R_i
+    0, like a group that is not in a batch. Running statistics have the same weights as the model. With eta_q 0 this is
+    FedAvg with uniform weights.
 
-    Down each round: as FedAvg. Up: the model and R_i, which the server needs from each client and not as a mean. Kept
-    at the server: q, N floats. Default: eta_q 0.01, as in the paper and in DomainBed.
+    Server and clients exchange the tensors of FedAvg; in addition each client sends R_i, which the server needs from
+    each client and not as a mean. The server keeps q, N floats, between rounds. Default: eta_q 0.01, as in the paper
+    and in DomainBed.
     """
 
     paper = "Sagawa et al. 2020"

@@ -11,20 +11,20 @@ from ._collaboration import Collaboration, SharedHead
 class LGFedAvg(Algorithm):
     """The last linear layer (head) is averaged; all other layers (body) stay at their client.
 
-    A client trains both together, with one learning rate. Batch norm is part of the body, so no running statistics
-    travel. The paper shares the top layers of the network, here the last linear one. The authors' code for CIFAR-10
-    shares the two convolutions instead and keeps the linear layers at home, starts from a model that FedAvg has trained
-    for hundreds of rounds, and keeps each client's round with the best test accuracy. Here every client starts from the
-    same random weights, and `select` chooses one round for all by their validation images.
+    A client trains both together, with one learning rate. Batch norm is part of the body, so no running statistics are
+    exchanged. The paper shares the top layers of the network, here the last linear one. The authors' code for CIFAR-10
+    shares the two convolutions instead and keeps the linear layers at the clients, starts from a model that FedAvg has
+    trained for hundreds of rounds, and keeps each client's round with the best test accuracy. Here every client starts
+    from the same random weights, and `select` chooses one round for all by their validation images.
 
-    Down and up each round: the head. Kept at the clients: the body with its running statistics. The authors' code
-    averages clients with equal weights: `weights: uniform`.
+    In each round server and clients exchange the head. Each client keeps the body with its running statistics. The
+    authors' code averages clients with equal weights: `weights: uniform`.
 
-    External sites are not predicted by default, since the mean of bodies that were trained apart has no meaning. With
-    `ensemble` they get the paper's answer for a new device: the plain mean of the probabilities that the networks of
-    all clients give, of those that have trained. All bodies have to travel for that, once after the training, which the
-    ledger does not count. Training is the same in both cases, and an inference with `network: global` then predicts
-    internal sites with the ensemble too.
+    External sites are not predicted by default, since the mean of separately trained bodies has no meaning. With
+    `ensemble` they are predicted as the paper predicts a new device: with the plain mean of the probabilities of all
+    clients' networks that have trained. All bodies have to be sent for that, once after the training, which the ledger
+    does not count. Training is the same in both cases, and an inference with `network: global` then predicts internal
+    sites with the ensemble too.
     """
 
     display_name = "LG-FedAvg"
@@ -37,14 +37,14 @@ class LGFedAvg(Algorithm):
 
     @property
     def external(self) -> str:  # type: ignore[override]
-        """Return a clause that names what external sites get."""
+        """A clause that says what predicts external sites: with `ensemble` all clients' networks, otherwise nothing."""
         if self.ensemble:
             return "external sites get the plain mean of the probabilities that all clients' networks give"
         return "external sites are not predicted, since the mean of the clients' bodies has no meaning"
 
     @property
     def collaboration(self) -> Collaboration:  # type: ignore[override]
-        """Return the strategy: with the ensemble, there is a model for external sites."""
+        """How clients work together: with `ensemble` there is a model for external sites, otherwise there is none."""
         return Collaboration() if self.ensemble else SharedHead()
 
     @property

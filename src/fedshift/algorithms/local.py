@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class SingleSet(Algorithm):
     """No federation: each client trains its own model, from the same initial weights and with the same steps.
 
-    Nothing moves; every tensor stays at its client. Without a global model, external sites are not predicted.
+    Clients exchange nothing; every tensor stays at its client. Without a global model, external sites are not
+    predicted.
     """
 
     paper = "control"

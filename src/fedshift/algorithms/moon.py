@@ -18,14 +18,14 @@ class Moon(Algorithm):
     Let z be the features in training, z_g the features of the model at the start of the round, z_p the features of the
     client's model at the end of its previous round, and s the cosine similarity. The networks of z_g and z_p are
     frozen, in evaluation mode. The loss is the cross-entropy plus mu times the mean of -log(exp(s(z, z_g)/T) /
-    (exp(s(z, z_g)/T) + exp(s(z, z_p)/T))). In a client's first round z_p = z_g, and the term has no gradient. With
-    local batch norm, "the global model" is the received tensors with the client's own (our decision).
+    (exp(s(z, z_g)/T) + exp(s(z, z_p)/T))), with the temperature T. In a client's first round z_p = z_g, and the term
+    has no gradient. With local batch norm, "the global model" is the received tensors with the client's own (our
+    decision).
 
-    Features are the inputs of the last linear layer, for images as an add-on changed them. By default it has no
-    projection head, so that the network is the same as for the other methods (our decision; the paper has a head of
-    size 256). Down and up each round: as FedAvg. Kept at the clients: each client's previous model. A step takes two
-    more forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not
-    known).
+    Features are the inputs of the last linear layer, for images as an add-on changed them. By default the network has
+    no projection head, so that it is the same as for the other methods (our decision; the paper has a head of size
+    256). Server and clients exchange the tensors of FedAvg. Each client keeps its previous model. A step takes two more
+    forward passes. Defaults: T 0.5; mu 1 (the paper chooses it from 0.1, 1, 5 and 10; UniFed's value is not known).
     """
 
     display_name = "MOON"

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 class PerFedAvg(Algorithm):
     """A model that is good after a gradient step: clients minimise F_i(w) = f_i(w - alpha grad f_i(w)).
 
-    A local step draws independent batches D, D', D''. With w' = w - alpha g(w; D) and v = g(w'; D'), the first-order
-    variant steps along v. The Hessian-free variant steps along v - alpha (g(w + delta v; D'') - g(w - delta v; D'')) /
-    (2 delta). The learning rate of this step, beta in the paper, is that of the training. D' are the batches of FedAvg;
-    D and D'' are drawn in addition. Both steps act on all parameters that are trained at the client. Running statistics
-    follow the pass over D' alone (our decision).
+    f_i is the client's loss and w its weights. A local step draws independent batches D, D', D''; g(w; D) is the
+    gradient on a batch. With w' = w - alpha g(w; D) and v = g(w'; D'), the first-order variant steps along v. The
+    Hessian-free variant steps along v - alpha (g(w + delta v; D'') - g(w - delta v; D'')) / (2 delta). The learning
+    rate of this step, beta in the paper, is that of the training. D' are the batches of FedAvg; D and D'' are drawn in
+    addition. Both steps act on all parameters that are trained at the client. Running statistics follow the pass over
+    D' alone (our decision).
 
-    Down, up and state: as FedAvg. A study scores the model without personalisation. With `personalise` in an inference,
-    it scores the model after gradient steps on labelled images of the site, and the page marks this. Defaults: first
-    order, alpha 0.01, delta 0.001; UniFed's variant and rates are not known.
+    Server and clients exchange and keep the same tensors as in FedAvg. A study evaluates the model without
+    personalisation. With `personalise` in an inference, it evaluates the model after gradient steps on labelled images
+    of the site, and the page marks this. Defaults: first order, alpha 0.01, delta 0.001; UniFed's variant and rates are
+    not known.
     """
 
     display_name = "Per-FedAvg"
@@ -53,7 +55,10 @@ class PerFedAvg(Algorithm):
         return logits
 
     def _gradient_at(self, local: Local, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Return the gradient of one batch at other parameters; running statistics do not change."""
+        """Return the gradient of the loss of a batch (x, y) at the weights `params`; running statistics do not change.
+
+        The network keeps these weights afterwards.
+        """
         local.all_params.copy_(params)
         local.all_grad.zero_()
         with local.untracked():

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Centralised(Algorithm):
     """No federation: one model is trained on the union of all clients' data, in mixed batches.
 
-    No floats move, but the data do. A round is `local_epochs` passes over the union. Each round has its own
-    optimiser, as in the federated runs. FedTAN's comparison has five times the batch and five steps a round (our
-    decision; the paper does not say).
+    Clients exchange no floats, but their data are pooled. A round is `local_epochs` passes over the union. Each round
+    has its own optimiser, as in the federated runs. FedTAN's comparison has five times the batch and five steps a round
+    (our decision; the paper does not say).
     """
 
     paper = "control"

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 class QFFL(Algorithm):
     """Fairness between clients: the server minimises the mean of F_i^(q+1) / (q+1), so high losses count for more.
 
-    F_i is the client's loss, plus 1e-10, at the model that it receives: over all its training images, in evaluation
-    mode. After the local steps, with G_i = (x - y_i) / eta, the client sends Delta_i = F_i^q G_i and h_i = q F_i^(q-1)
-    ||G_i||^2 + F_i^q / eta. The server takes x <- x - sum Delta_i / sum h_i over the clients of the round. eta is the
-    clients' learning rate in this round, in place of 1 over a Lipschitz constant, as in the authors' code.
+    F_i is the client's loss, plus 1e-10, at the model x that it receives: over all its training images, in evaluation
+    mode. After local steps to the model y_i, with G_i = (x - y_i) / eta, the client sends Delta_i = F_i^q G_i and h_i =
+    q F_i^(q-1) ||G_i||^2 + F_i^q / eta. The server takes x <- x - sum Delta_i / sum h_i over the clients of the round.
+    eta is the clients' learning rate in this round, in place of 1 over a Lipschitz constant, as in the authors' code.
 
     Clients count equally, whatever their number of images: with q 0 this is FedAvg with uniform weights. Delta and h
-    cover the parameters that are trained and travel; running statistics are plainly averaged, with equal weights.
+    cover the parameters that are trained and exchanged; running statistics are averaged with equal weights.
 
-    Down each round: as FedAvg. Up: Delta_i, running statistics and h_i. No state is kept. A round takes one more pass
-    over the data. Default: q 1, our decision; the authors' values range from 0.001 to 15, and depend on the data.
+    In each round server and clients exchange: down the tensors of FedAvg; up Delta_i, running statistics and h_i. No
+    state is kept. A round takes one more pass over the data. Default: q 1, our decision; the authors' values range from
+    0.001 to 15, and depend on the data.
     """
 
     display_name = "q-FFL"

@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 
 class Scaffold(Algorithm):
-    """Control variates: a local step follows g_i(y) - c_i + c, and the server steps by eta_g along the mean.
+    """Control variates: a local step follows g_i(y) - c_i + c, a gradient corrected for the client's drift.
 
-    After K local steps, c_i is renewed. Option I sets it to the gradient over all local data at the start of the round,
-    which takes one more pass. Option II sets it to c_i - c + (x - y_i) / (K eta), the mean of the uncorrected gradients
-    along the path. The server adds the mean change of c_i, times the fraction of clients that took part, to c. x and c
-    use one weighting, so that c stays the weighted mean of all c_i; the paper's weighting is uniform. Control variates
-    cover parameters that are trained and travel; running statistics are plainly averaged. Option II counts weight decay
-    as part of the gradient, and with clipping it uses the clipped path.
+    g_i(y) is client i's gradient at its model y; c_i and c estimate the mean gradient of the client and of all clients.
+    After K local steps with the learning rate eta, the server moves its model x by eta_g along the mean change, and c_i
+    is renewed. Option I sets it to the gradient over all local data at the start of the round, which takes one more
+    pass. Option II sets it to c_i - c + (x - y_i) / (K eta), the mean of the uncorrected gradients along the path. The
+    server adds the mean change of c_i, times the fraction of clients that took part, to c. x and c use the same weights
+    of clients, so that c stays the weighted mean of all c_i; the paper's weights are uniform. Control variates cover
+    parameters that are trained and exchanged; running statistics of batch norm are averaged. Option II counts weight
+    decay as part of the gradient, and with clipping it uses the clipped path.
 
-    Down each round: the model and c. Up: the model and the change of c_i. Kept at the clients: c_i. Kept at the server:
-    c. All are zero at first. Defaults: option II, eta_g 1.
+    In each round server and clients exchange: down the model and c; up the model and the change of c_i. Each client
+    keeps c_i between rounds, and the server keeps c. All are zero at first. Defaults: option II, eta_g 1.
     """
 
     display_name = "SCAFFOLD"

@@ -6,9 +6,9 @@ from ._base import Algorithm
 class SiloBN(Algorithm):
     """Another name for `fedavg` with BN policy `local_statistics`: a run under either name is the same run.
 
-    Down and up each round: all parameters. Kept at the clients: running statistics. The paper recomputes the statistics
-    at a new site (inference `population` or `tsmobn`). Under `source`, an external site gets the mean of the clients'
-    statistics.
+    In each round server and clients exchange all parameters. Running statistics stay at the clients. The paper
+    recomputes the statistics at a new site (inference `population` or `tsmobn`). Under the inference `source`, an
+    external site gets the mean of the clients' statistics.
     """
 
     paper = "Andreux et al. 2020"

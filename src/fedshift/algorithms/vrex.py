@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 class VREx(Risk):
     """Equal losses at all clients: the objective is the mean of the clients' losses plus beta times their variance.
 
-    Its gradient is mean_d (1 + 2 beta (R_d - R)) grad R_d, with R the mean of all R_d: a client multiplies its local
-    objective by this factor. Both R_d and R are those of the round before, since they must be known before the first
-    step. They are the means over the images of a round's local steps, where batch norm normalises by the batch, and R
-    is the mean over the clients of that round. A client without such a round has factor 1. With one local step a round
-    this is DomainBed's method, one step late. A factor below 0 stays as it is: the client then raises its loss, and a
-    line on the terminal says so.
+    R_d is the loss of client d. The gradient of the objective is mean_d (1 + 2 beta (R_d - R)) grad R_d, with R the
+    mean of all R_d: a client multiplies its local objective by this factor. Both R_d and R are those of the round
+    before, since they must be known before the first step. They are the means over the images of a round's local steps,
+    where batch norm normalises by the batch, and R is the mean over the clients of that round. A client that has not
+    trained before has factor 1. With one local step a round this is DomainBed's method, one step late. A factor below 0
+    stays as it is: the client then raises its loss, and a line on the terminal says so.
 
     Clients count equally, whatever their number of images: with beta 0 this is FedAvg with uniform weights. Weight
     decay is not multiplied.
 
-    Down each round: the model and R. Up: the model and R_d. Kept at a client: R_d. Kept at the server: R. Defaults:
-    beta 1 throughout (our decision, for plain SGD, whose steps grow with the factor). DomainBed uses Adam, and beta 1
-    for 500 of 5000 steps and then 10; `beta: 10` with `anneal_rounds` comes close to it, without its fresh optimiser.
+    Server and clients exchange the tensors of FedAvg, and in addition R (down) and R_d (up). Each client keeps R_d
+    between rounds, and the server keeps R. Defaults: beta 1 throughout (our decision, for plain SGD, whose steps grow
+    with the factor). DomainBed uses Adam, and beta 1 for 500 of 5000 steps and then 10; `beta: 10` with `anneal_rounds`
+    comes close to it, without its fresh optimiser.
     """
 
     display_name = "V-REx"
