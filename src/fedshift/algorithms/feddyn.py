@@ -36,9 +36,9 @@ class FedDyn(Algorithm):
     that it receives. A client keeps H_i, also through rounds without it; the server keeps H. Both are zero at first.
     They cover the parameters that are trained and exchanged. Running statistics are averaged.
 
-    The default alpha 0.01 is the value of the authors' code for CIFAR-10, chosen from 0.1, 0.01 and 0.001 which they
-    tried. Further settings of their code are settings of training here: rate 0.1, weight decay 0.001, batches of 50, 5
-    local epochs, `clip_norm` 10. Without clipping FedDyn can diverge, above all with batch norm and a large alpha.
+    The default alpha 0.01 is the value of the authors' code for CIFAR-10; they tried 0.1, 0.01 and 0.001. Further
+    settings of their code are settings of training here: rate 0.1, weight decay 0.001, batches of 50, 5 local epochs,
+    `clip_norm` 10. Without clipping FedDyn can diverge, above all with batch norm and a large alpha.
 
     If all clients take part with equal weights, the server's first step is twice that of FedProx with mu = alpha. FedDC
     without its gradient correction takes the same steps as FedDyn, but sends and keeps more. The model that is

@@ -1,7 +1,7 @@
-"""Network architectures, one file each.
+"""Network architectures, one plug-in in each file.
 
-A file here builds a network from the shape of an image and the number of classes.
-Training, flat state and batch-norm policies do not belong here.
+Each builds a network, given the shape of an image and the number of classes. Training, the flat vector of a network's
+tensors, and batch-norm policies belong elsewhere (`engine`, `nn`).
 """
 
 from ._base import Model, initialise, require_images, shaped

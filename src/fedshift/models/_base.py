@@ -14,43 +14,50 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 2_000_000_000
-"""Most parameters of a network: 8 GB, which training holds several times."""
+"""Largest number of parameters of a network: 8 GB in float32, of which training needs a multiple."""
 SMALLER = "choose smaller settings of the model, or smaller images"
 
 
 class Model(Plugin):
-    """A network architecture. `build` runs in a keyed random state, so it may draw initial weights freely."""
+    """A network architecture.
+
+    A plug-in overrides `build`, which may draw initial weights from torch's generator: the caller seeds it. `tasks` are
+    the tasks that the network can solve.
+    """
 
     kind: ClassVar[str] = "model"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Build a network for inputs of `shape` (channels, height, width).
+        """Return a new network for inputs of `shape` (channels, height, width) and `classes` classes.
 
-        It returns logits (batch, classes), or for segmentation (batch, classes, height, width).
+        The network returns logits: (batch, classes), or (batch, classes, height, width) for segmentation.
         """
         raise TypeError(f"{type(self).__name__} does not build a network")
 
     @property
     def origin(self) -> str:
-        """Where initial weights come from, for the page of a study; empty where they are drawn at random."""
+        """The source of the initial weights, as words for the page of a study; empty if they are drawn at random."""
         return ""
 
     def unfilled(self) -> Model:
-        """Return the model of a network whose tensors will be replaced by others: it needs no file of weights."""
+        """Return the same model without pretrained weights, to build a network whose tensors will be overwritten."""
         return self
 
     def inputs(self) -> Sequence[Path]:
-        """Return the user's own files that the settings name. A file that is not there is an error of the study."""
+        """Return the paths of the user's files that the settings name. A missing file is an error of the study."""
         return ()
 
     def located(self, folder: Path) -> Model:
-        """Return the model of a study whose file is in `folder`, from which paths of its settings count."""
+        """Return the model with paths in its settings resolved against `folder`, the folder of the study's file."""
         return self
 
 
 def require_images(model: Model, shape: tuple[int, ...], least: int, channels: int | None = None) -> None:
-    """Raise UserError unless inputs are images of `least` x `least` pixels or more, with `channels` if given."""
+    """Raise UserError unless `shape` is (channels, height, width) with both sides at least `least` pixels.
+
+    With `channels`, the number of channels must match as well.
+    """
     where = f"model {model.name}"
     size = "x".join(map(str, shape[1:])) or "no pixels"
     if len(shape) != 3 or min(shape[1:]) < least:
@@ -61,9 +68,10 @@ def require_images(model: Model, shape: tuple[int, ...], least: int, channels: i
 
 
 def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a network whose initial weights depend on `seed` alone; the global generator stays as it was.
+    """Return a new network whose initial weights depend on `seed` alone; torch's global generator keeps its state.
 
-    Raises UserError, before memory is taken, for a network of more than LARGEST parameters.
+    `shape` is the shape of an input, usually (channels, height, width). Raises UserError for a network of more than
+    LARGEST parameters, before it takes memory, and for a network that does not fit into memory.
     """
     where = f"model {model.name}"
     try:
@@ -81,9 +89,10 @@ def initialise(model: Model, shape: tuple[int, ...], classes: int, seed: int) ->
 
 
 def shaped(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module | None:
-    """Return a network whose tensors have shapes and no numbers; None where it cannot be built without memory.
+    """Return the network on torch's meta device: its tensors have shapes, but no values and no memory.
 
-    Pretrained weights are left out. Raises UserError where the network cannot be built for inputs of `shape`.
+    Pretrained weights are left out. Return None if the network cannot be built without memory. Raises UserError if the
+    network does not support inputs of `shape`.
     """
     from ..nn.device import without_memory
 

@@ -1,4 +1,4 @@
-"""Densely connected networks: Huang et al. 2017 (CVPR), with the names of layers and initial weights of torchvision.
+"""DenseNet (Huang et al. 2017, CVPR), with the layer names and initial weights of torchvision's class.
 
 Importing torchvision's class would import all of torchvision, which takes as long as importing torch itself.
 """
@@ -15,8 +15,8 @@ from torch.nn import functional
 class DenseNet(nn.Module):
     """A 7x7 stem, dense blocks with transitions between them, batch norm, global average pool, linear layer.
 
-    (batch, channels, height, width) -> (batch, classes) logits. Tensors, their names and the order in which weights are
-    drawn are those of `torchvision.models.DenseNet`, so that equal random states give equal weights.
+    It maps images (batch, 3, height, width) to logits (batch, classes). Tensors, their names and the order in which
+    weights are drawn equal those of `torchvision.models.DenseNet`, so that equal random states give equal weights.
 
     Parameters
     ----------
@@ -50,13 +50,17 @@ class DenseNet(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (batch, classes) of images (batch, channels, height, width)."""
+        """Return the logits (batch, classes) of images (batch, channels, height, width)."""
         features = functional.relu(self.features(x), inplace=True)
         return self.classifier(torch.flatten(functional.adaptive_avg_pool2d(features, (1, 1)), 1))
 
 
 class Block(nn.ModuleDict):
-    """Layers that each take what the block was given and what all layers before have added."""
+    """A dense block: each layer takes the channels of the block's input and of all previous layers' outputs.
+
+    `channels` is the number of channels of the input, `growth` the number that each layer adds, and `inner` the number
+    between the two convolutions of a layer.
+    """
 
     def __init__(self, channels: int, layers: int, growth: int, inner: int) -> None:
         super().__init__()
@@ -64,7 +68,7 @@ class Block(nn.ModuleDict):
             self.add_module(f"denselayer{n + 1}", Layer(channels + n * growth, growth, inner))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return all channels: those of `x` (batch, channels, height, width), then those of each layer."""
+        """Return the channels of `x` (batch, channels, height, width), followed by the channels of each layer."""
         parts = [x]
         for layer in self.values():
             parts.append(layer(torch.cat(parts, 1)))
@@ -82,12 +86,12 @@ class Layer(nn.Module):
         self.conv2 = nn.Conv2d(inner, growth, kernel_size=3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the new channels (batch, growth, height, width)."""
+        """Return the channels that the layer adds (batch, growth, height, width)."""
         return self.conv2(self.relu2(self.norm2(self.conv1(self.relu1(self.norm1(x))))))
 
 
 class Transition(nn.Sequential):
-    """Batch norm, ReLU, a 1x1 convolution to half of the channels, and an average pooling that halves both sides."""
+    """Batch norm, ReLU, a 1x1 convolution to half of the channels, and average pooling that halves both sides."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

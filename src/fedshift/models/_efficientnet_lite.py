@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0, of plain layers, with the names of the published weights.
+"""EfficientNet-Lite0 in plain PyTorch, with the layer names of the published weights.
 
 Tan and Le 2019 (ICML), without squeeze-excitation and with ReLU6, as released for TensorFlow Lite in 2020.
 """
@@ -17,16 +17,16 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-"""Of each stage: number of blocks, side of the filters, stride of the first block, expansion, channels."""
+"""For each stage: number of blocks, side of the filters, stride of the first block, expansion, output channels."""
 STEM, HEAD = 32, 1280
-"""Channels of the first and of the last convolution."""
+"""Output channels of the first and of the last convolution."""
 
 
 class EfficientNetLite0(nn.Module):
     """A 3x3 stem, seven stages of inverted residual blocks, a 1x1 convolution, global average pool, linear layer.
 
-    (batch, 3, height, width) -> (batch, classes) logits. Height and width are multiples of 32. `dropout` acts before
-    the linear layer; the stochastic depth of the published training is left out.
+    It maps images (batch, 3, height, width), with sides that are multiples of 32, to logits (batch, classes). `dropout`
+    is the probability of dropout before the linear layer; the stochastic depth of the published training is left out.
     """
 
     def __init__(self, classes: int, dropout: float) -> None:
@@ -47,16 +47,17 @@ class EfficientNetLite0(nn.Module):
         nn.init.zeros_(self.fc.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (batch, classes) of images (batch, 3, height, width)."""
+        """Return the logits (batch, classes) of images (batch, 3, height, width)."""
         x = self.blocks(self.act(self.bn0(self.conv_stem(x))))
         x = self.act(self.bn1(self.conv_head(x))).mean((2, 3))
         return self.fc(self.dropout(x))
 
 
 class Block(nn.Module):
-    """An inverted residual block: 1x1 expansion, depthwise convolution, 1x1 projection, each with BN; plus its input.
+    """An inverted residual block: 1x1 expansion, depthwise convolution and 1x1 projection, each with batch norm.
 
-    The input is added where it has the shape of the output. An expansion of 1 has no first convolution.
+    It maps `before` to `after` channels; `side` and `stride` belong to the depthwise convolution. The input is added to
+    the output if both have the same shape. With `expansion` 1 there is no first convolution.
     """
 
     def __init__(self, before: int, after: int, side: int, stride: int, expansion: int) -> None:
@@ -77,7 +78,7 @@ class Block(nn.Module):
 
 
 class Same(nn.Conv2d):
-    """A convolution without bias that pads as TensorFlow's SAME does, for even sides where the stride is 2."""
+    """A convolution without bias, padded as TensorFlow's SAME. With stride 2, sides of the input must be even."""
 
     def __init__(self, before: int, after: int, side: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(
@@ -95,4 +96,5 @@ class Same(nn.Conv2d):
 
 def _norm(channels: int) -> nn.BatchNorm2d:
     # The published momentum of 0.01 would keep 13 % of ImageNet's statistics after 200 steps.
+    """Return a batch-norm layer with the published eps, and with PyTorch's default momentum."""
     return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.1)

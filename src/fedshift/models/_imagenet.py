@@ -1,4 +1,4 @@
-"""Networks that can start from weights of ImageNet: the published ones, or a file with the same tensors."""
+"""Networks that can start from ImageNet weights: the published ones, or a file with the same tensors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of a network with 1000 classes that others trained on ImageNet.
+    """A published file of ImageNet weights of one network.
 
     Attributes
     ----------
     title : name of the network
     file : name of the file, which ends with the first digits of its SHA-256, as torchvision names its files
-    by : who publishes it: torchvision, whose files torch downloads into its cache, or a package of PyPI that holds it
+    by : publisher: torchvision, whose files torch downloads into its cache, or a package of PyPI that contains the file
     folder : folder of the file inside the package; empty for torchvision
     licence : licence of the file
     """
@@ -41,17 +41,20 @@ class Published:
 
     @property
     def sha256(self) -> str:
-        """The first digits of the SHA-256 of the file."""
+        """The first digits of the file's SHA-256, taken from its name."""
         return Path(self.file).stem.rpartition("-")[2]
 
     @property
     def url(self) -> str:
-        """The address of a file of torchvision."""
+        """The address from which torchvision's file can be downloaded."""
         return f"https://download.pytorch.org/models/{self.file}"
 
 
 class Pretrained(Model):
-    """Base class of networks that can start from weights of ImageNet: all layers, or the body, but for the last one."""
+    """Base class of networks that can start from ImageNet weights, in all layers but the last.
+
+    In some networks further layers start at random as well: their docstrings name the layers that do not.
+    """
 
     published: ClassVar[Published]
     later_fields: ClassVar[frozenset[str]] = frozenset({"weights", "sha256"})
@@ -68,12 +71,14 @@ class Pretrained(Model):
     @model_validator(mode="before")
     @classmethod
     def _a_file_is_a_start(cls, values: Any) -> Any:
+        """Set `pretrained` to True by default if `weights` names a file."""
         if isinstance(values, dict) and values.get("weights"):
             return {"pretrained": True, **values}
         return values
 
     @model_validator(mode="after")
     def _together(self) -> Pretrained:
+        """Raise UserError if `weights` is given with `pretrained: false`, or `sha256` without `weights`."""
         if self.weights and not self.pretrained:
             raise UserError(
                 "pretrained", "is false, and weights names a file to start from", "leave out one of the two"
@@ -111,13 +116,15 @@ class Pretrained(Model):
 
     @property
     def _is_published(self) -> bool:
+        """Whether the weights are the published ones, according to the SHA-256."""
         return not self.sha256 or self.sha256.startswith(self.published.sha256)
 
 
 def start(model: Pretrained, tensors: Mapping[str, Tensor]) -> None:
-    """Copy pretrained weights into tensors of a network, given by their names in the file, but for integer tensors.
+    """Copy pretrained weights from a file into `tensors` of a network in place.
 
-    Raises UserError, with the path of the file, if it cannot be had, has another SHA-256, or lacks one of the tensors.
+    `tensors` maps names in the file to tensors of the network; integer tensors are skipped. Raises UserError, with the
+    path of the file, if the file is missing, has another SHA-256, or lacks a tensor of the right shape.
     """
     import torch
 
@@ -146,7 +153,10 @@ def start(model: Pretrained, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _place(model: Pretrained) -> Path:
-    """Return the place of the published file on this machine, where torch has downloaded it if need be."""
+    """Return the path of the published weights on this machine. torch downloads torchvision's file if it is missing.
+
+    Raises UserError if the download fails or the package is not installed.
+    """
     import torch
 
     published, where = model.published, f"model {model.name}"

@@ -1,4 +1,4 @@
-"""Networks whose norm is a setting: they are built with batch norm, in whose place others are put."""
+"""Base class of networks whose normalisation is a setting: other norms replace the batch norm they are built with."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 BY_IMAGE = ("instance", "mixture")
-"""Norms that need more than one pixel of each channel of an image."""
+"""Norms that normalise each channel of an image by itself, and so need more than one pixel."""
 OF_VECTORS = "a hidden unit has one value of each image, which instance norm would make zero"
 RESIDUAL = "networks with shortcuts need further changes to train without norms (Brock et al. 2021)"
 
 
 class Normed(Model):
-    """Base class of networks that can have another norm in the place of batch norm.
+    """Base class of networks in which another norm can replace batch norm, by the setting `norm`.
 
     All other layers, their names and their initial weights are the same with every norm.
     """
 
     later_fields: ClassVar[frozenset[str]] = frozenset({"norm", "groups"})
     without: ClassVar[Mapping[str, str]] = {}
-    """Norms that the network cannot be built with, and why."""
+    """Norms that are not possible in this network, each with the reason."""
     norm: Literal["batch", "group", "instance", "layer", "mixture", "weight", "none"] = Field(
         "batch",
         description="batch norm; group, instance or layer norm, which need no statistics of a batch; mixture of batch "
@@ -37,19 +37,24 @@ class Normed(Model):
 
     @model_validator(mode="after")
     def _has_this_norm(self) -> Normed:
+        """Raise UserError if the network cannot be built with the chosen norm."""
         if self.norm in self.without:
             problem = f"{self.norm!r} cannot be built: {self.without[self.norm]}"
             raise UserError("norm", problem, "choose another norm or another model")
         return self
 
     def least(self, side: int, by_image: int) -> int:
-        """Return the least side of images in pixels: `by_image` for norms that need several pixels of each image."""
+        """Return the smallest side of an image in pixels that the network supports with the chosen norm.
+
+        This is `by_image` for the norms BY_IMAGE, and `side` for all others.
+        """
         return by_image if self.norm in BY_IMAGE else side
 
     def normed(self, network: nn.Module) -> nn.Module:
-        """Return a network with the chosen norm in the place of all its batch norm; with batch norm it is the same.
+        """Replace all batch-norm layers of `network` by the chosen norm in place, and return it.
 
-        Raises UserError if the groups do not divide the channels of a layer.
+        With `norm: weight`, convolutions also get standardised weights; with `norm: batch`, nothing changes. Raises
+        UserError if `groups` does not divide the channels of a layer.
         """
         if self.norm == "batch":
             return network
@@ -68,7 +73,7 @@ class Normed(Model):
         return network
 
     def _made(self, batch_norm: nn.BatchNorm1d | nn.BatchNorm2d) -> nn.Module:
-        """Return the norm that takes the place of a batch norm."""
+        """Return a layer of the chosen norm with as many channels as `batch_norm`, which it replaces."""
         from torch import nn
 
         from ..nn.norms import ImageLayerNorm, Mixture

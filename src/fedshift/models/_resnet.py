@@ -1,4 +1,4 @@
-"""Residual networks for small images: He et al. 2016 (CVPR), section 4.2, with option A shortcuts."""
+"""ResNets for small images: He et al. 2016 (CVPR), section 4.2, with shortcuts without parameters (option A)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ WIDTHS = (16, 32, 64)
 class ResNet(nn.Module):
     """A 3x3 stem, three stages of `depth` basic blocks (16, 32, 64 channels), global average pool, linear layer.
 
-    (batch, channels, height, width) -> (batch, classes) logits. `norm(n)` makes the norm of n channels.
+    It maps images (batch, channels, height, width) to logits (batch, classes). `norm(n)` returns a norm layer for n
+    channels.
     """
 
     def __init__(self, channels: int, classes: int, depth: int, norm: Norm) -> None:
@@ -32,15 +33,15 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (batch, classes) of images (batch, channels, height, width)."""
+        """Return the logits (batch, classes) of images (batch, channels, height, width)."""
         return self.classifier(self.blocks(self.stem(x)).mean((2, 3)))
 
 
 class Block(nn.Module):
-    """A basic block: convolution, norm, ReLU, convolution, norm; plus the shortcut; ReLU.
+    """A residual block: convolution, norm, ReLU, convolution, norm; the shortcut is added, then ReLU.
 
-    If channels grow, the stride is 2, and the shortcut takes every second pixel and adds zero channels on both sides,
-    so it has no parameters.
+    It maps `before` to `width` channels. If these differ, the stride is 2, and the shortcut takes every second pixel
+    and adds zero channels on both sides, so it has no parameters.
     """
 
     def __init__(self, before: int, width: int, norm: Norm) -> None:
@@ -63,4 +64,5 @@ class Block(nn.Module):
 
 
 def _convolution(before: int, after: int, stride: int = 1) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias, from `before` to `after` channels."""
     return nn.Conv2d(before, after, kernel_size=3, stride=stride, padding=1, bias=False)

@@ -21,19 +21,19 @@ LAYERS = (
     {"out": 256, "kernel_size": 3, "padding": 1, "pool": True},
 )
 HIDDEN = 4096
-"""Units of each of the two linear layers before the last."""
+"""Number of units of each of the two hidden linear layers."""
 LEAST = 63
-"""Least side in pixels; below it, the last pooling has no input."""
+"""Smallest side of an image in pixels; below it, the last pooling has no input."""
 NAMES = (*(f"features.{n}" for n in (0, 3, 6, 8, 10)), "classifier.1", "classifier.4")
-"""Names of the layers of torchvision's AlexNet but the last, in order."""
+"""Names of the layers of torchvision's AlexNet, in order, without the last layer."""
 
 
 class AlexNetBN(Normed, Pretrained):
     """torchvision's AlexNet with BN after every layer except the last, and without dropout.
 
-    It has 7 BN layers and, with three channels and 10 classes, 57,063,498 trainable parameters. It takes images of
-    63x63 and more. With `pretrained`, convolutions and the first two linear layers start from torchvision's ImageNet
-    weights.
+    It has 7 BN layers and, with three channels and 10 classes, 57,063,498 trainable parameters. It takes images of at
+    least 63x63 pixels. With `pretrained`, convolutions and the first two linear layers start from torchvision's
+    ImageNet weights; BN layers start anew.
     """
 
     later_fields: ClassVar[frozenset[str]] = Normed.later_fields | Pretrained.later_fields
@@ -67,7 +67,10 @@ class AlexNetBN(Normed, Pretrained):
         return self.normed(network)
 
     def _start(self, network: nn.Module, channels: int) -> None:
-        """Copy torchvision's weights, in order, into all convolutions and linear layers except the last."""
+        """Copy torchvision's ImageNet weights into all convolutions and linear layers of `network` except the last.
+
+        Raises UserError unless images have 3 `channels`.
+        """
         from torch import nn
 
         if channels != 3:

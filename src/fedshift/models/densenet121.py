@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST = 29
-"""Least side in pixels: halved five times, rounded down at poolings, it leaves one pixel."""
+"""Smallest side of an image in pixels: halved five times, rounded down at poolings, it leaves one pixel."""
 
 
 class DenseNet121(Pretrained):
     """DenseNet121; by default, all its weights are drawn at random.
 
-    It has 6,955,906 trainable parameters with two classes and 121 BN layers, and takes RGB images of 29x29 and more.
-    With `pretrained`, all tensors except those of the last layer are torchvision's ImageNet weights, running statistics
-    included. These weights saw images that were normalised with ImageNet's means and deviations: see `normalize`.
+    It has 6,955,906 trainable parameters with two classes and 121 BN layers, and takes RGB images of at least 29x29
+    pixels. With `pretrained`, all layers but the last start from torchvision's ImageNet weights, running statistics
+    included. These weights were trained on images that were normalised with ImageNet's means and deviations: see the
+    transform `normalize`.
     """
 
     published = Published("DenseNet121", "densenet121-a639ec97.pth")

