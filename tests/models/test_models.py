@@ -185,12 +185,24 @@ def test_the_hidden_layer_alone_can_be_wide() -> None:
     ("model", "shape", "words"),
     [
         (DigitCNN(), (3, 32, 32), "model digit_cnn: takes images of 28x28, these have 32x32; resize them"),
-        (AlexNetBN(), (3, 62, 256), "model alexnet_bn: takes images from 63x63, these have 62x256; resize them"),
-        (AlexNetBN(), (10,), "model alexnet_bn: takes images from 63x63, these have no pixels"),
+        (
+            AlexNetBN(),
+            (3, 62, 256),
+            "model alexnet_bn: takes images of at least 63x63 pixels, these have 62x256; resize them",
+        ),
+        (AlexNetBN(), (10,), "model alexnet_bn: takes images of at least 63x63 pixels, these have no pixels"),
         (DenseNet121(), (1, 96, 96), "model densenet121: takes images of 3 channels, these have 1; choose another"),
-        (DenseNet121(), (3, 28, 28), "model densenet121: takes images from 29x29, these have 28x28; resize them"),
-        (DenseNetSmall(), (3, 12, 40), "model densenet_small: takes images from 13x13, these have 12x40; resize"),
-        (ResNet20(), (5995,), "model resnet20: takes images from 1x1, these have no pixels"),
+        (
+            DenseNet121(),
+            (3, 28, 28),
+            "model densenet121: takes images of at least 29x29 pixels, these have 28x28; resize them",
+        ),
+        (
+            DenseNetSmall(),
+            (3, 12, 40),
+            "model densenet_small: takes images of at least 13x13 pixels, these have 12x40; resize",
+        ),
+        (ResNet20(), (5995,), "model resnet20: takes images of at least 1x1 pixels, these have no pixels"),
     ],
 )
 def test_images_that_do_not_fit_are_one_line(model: Any, shape: tuple[int, ...], words: str) -> None:

@@ -73,9 +73,9 @@ def test_what_cannot_be_built_is_refused_in_a_line(name: str, norm: str) -> None
 @pytest.mark.parametrize(
     ("name", "settings", "shape", "words"),
     [
-        ("unet_small", {"norm": "instance"}, (3, 31, 31), "takes images from 32x32, these have 31x31"),
-        ("densenet_small", {"norm": "mixture"}, (3, 28, 28), "takes images from 29x29, these have 28x28"),
-        ("resnet20", {"norm": "instance"}, (3, 4, 4), "takes images from 5x5, these have 4x4"),
+        ("unet_small", {"norm": "instance"}, (3, 31, 31), "takes images of at least 32x32 pixels, these have 31x31"),
+        ("densenet_small", {"norm": "mixture"}, (3, 28, 28), "takes images of at least 29x29 pixels, these have 28x28"),
+        ("resnet20", {"norm": "instance"}, (3, 4, 4), "takes images of at least 5x5 pixels, these have 4x4"),
         ("unet_small", {"norm": "group", "groups": 16}, (3, 32, 32), "16 groups do not divide 8 channels evenly"),
         ("mlp", {"norm": "group", "groups": 30}, (10,), "30 groups do not divide 30 channels evenly"),
     ],

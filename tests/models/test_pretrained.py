@@ -82,9 +82,9 @@ def test_padding_as_tensorflow_pads(side: int, expected: list[list[float]]) -> N
     ("model", "shape", "words"),
     [
         (EfficientNetLite0(), (3, 100, 96), "takes images whose sides are multiples of 32, these have 100x96; resize"),
-        (EfficientNetLite0(), (3, 16, 16), "takes images from 32x32, these have 16x16; resize them"),
+        (EfficientNetLite0(), (3, 16, 16), "takes images of at least 32x32 pixels, these have 16x16; resize them"),
         (EfficientNetLite0(), (1, 96, 96), "takes images of 3 channels, these have 1"),
-        (MobileNetV2(), (3, 31, 96), "takes images from 32x32, these have 31x96"),
+        (MobileNetV2(), (3, 31, 96), "takes images of at least 32x32 pixels, these have 31x96"),
     ],
 )
 def test_images_that_do_not_fit_are_one_line(model: Model, shape: tuple[int, ...], words: str) -> None:

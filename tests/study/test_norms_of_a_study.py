@@ -87,6 +87,6 @@ def test_check_refuses_networks_that_cannot_be_built(tmp_path: Path) -> None:
     with pytest.raises(UserErrors) as error:
         norms(plan(tmp_path, runs=runs))
     assert str(error.value).splitlines() == [
-        "model densenet_small: takes images from 29x29, these have 28x28; resize them",
+        "model densenet_small: takes images of at least 29x29 pixels, these have 28x28; resize them",
         "model mlp.groups: 7 groups do not divide 30 channels evenly; choose a number that divides all layers",
     ]

@@ -411,7 +411,9 @@ class Algorithm(Plugin):
             problem = f"{training.optimiser!r} has no meaning with {self.name}: {self.needs_sgd}"
             raise UserError("training.optimiser", problem, "use 'sgd'")
         needs_body = self.needs_body or (
-            "" if self.layers == "full" else "it tells head and body apart, and the body would rest"
+            ""
+            if self.layers == "full"
+            else "it treats the last layer and the others differently, and only the last one would be trained"
         )
         if needs_body and training.train == "head":
             problem = f"'head' has no meaning with {self.name}: {needs_body}"

@@ -43,13 +43,14 @@ class Ditto(Algorithm):
     later_fields: ClassVar[frozenset[str]] = frozenset({"candidates"})
     lam: float = Field(1.0, ge=0, description="weight of the pull towards the global model (lambda)")
     candidates: tuple[Annotated[float, Field(ge=0)], ...] = Field(
-        (), description="values of lambda of which each personal step takes the best by validation images, and not lam"
+        (),
+        description="values in place of lam, of which each personal step takes the one with the lowest validation loss",
     )
 
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.candidates and (training.momentum or training.optimiser != "sgd"):
-            problem = "keeps a memory of steps, and the candidates of ditto are tried from one state"
+            problem = "has momentum or moments, and the candidates of ditto are steps that start from the same state"
             raise UserError("training.optimiser", problem, "use sgd with momentum 0, or leave out candidates")
 
     def begin(self, local: Local) -> None:

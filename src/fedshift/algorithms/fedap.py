@@ -40,7 +40,7 @@ class FedAP(Algorithm):
     paper = "Lu et al. 2022"
     policies = ("local",)
     why = "clients are compared by batch norm that stays with them"
-    needs_body = "clients are compared by their batch norm, which rests"
+    needs_body = "clients are compared by their batch norm, which would not be trained"
     external = "external sites get the plain means of the clients' weights and of their batch norm"
     per_client = frozenset({"shared", "statistics"})
     lam: float = Field(0.5, ge=0, le=1, description="weight of a client's own tensors in its mixture (lambda)")

@@ -40,7 +40,7 @@ class FedProto(Algorithm):
     paper = "Tan et al. 2022"
     policies = ("local",)
     why = "no tensor of the network is aggregated"
-    needs_body = "the features that it compares are those of layers that rest"
+    needs_body = "it compares features of layers that would not be trained"
     collaboration = SharedPrototypes()
     per_client = frozenset({"prototypes", "has"})
     weight: float = Field(1.0, ge=0, description="weight of the squared distance to the prototypes (lambda)")

@@ -51,7 +51,7 @@ class FedRep(Algorithm):
     def require(self, training: Training, bn: str) -> None:
         super().require(training, bn)
         if self.tune_heads and training.select != "last":
-            problem = "keeps a round that is best in validation, and tune_heads changes the last one alone"
+            problem = "may keep an earlier round, and tune_heads trains heads after the last round only"
             raise UserError("training.select", problem, "use 'last', or leave out tune_heads")
 
     def phases(self) -> tuple[Phase, ...]:

@@ -26,13 +26,15 @@ class FedTAN2(Algorithm):
     policies = ("aggregated",)
     why = "the joint step needs the same batch norm at all clients"
     needs_sgd = "the mean of the clients' first steps must be the step along their mean gradient"
-    needs_body = "what clients exchange are statistics and gradients of batch norm, which rests"
+    needs_body = "clients exchange statistics and gradients of batch norm, which would not be trained"
     label_fields = frozenset({"exchange_rounds"})
     exchange_rounds: int = Field(
         100, ge=0, description="rounds of layer-wise exchange before the statistics freeze (M)"
     )
     running_var_bessel: Bessel = Field(
-        "torch", description="Bessel's correction of the joint variance that enters the running variance"
+        "torch",
+        description="Bessel's correction of the shared variance before it enters the running variance: none, torch (by "
+        "the number of elements of all batches) or fedtan_code (by one client's number of images)",
     )
 
     def require(self, training: Training, bn: str) -> None:

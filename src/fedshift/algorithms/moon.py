@@ -30,7 +30,7 @@ class Moon(Algorithm):
 
     display_name = "MOON"
     paper = "Li et al. 2021b"
-    needs_body = "the features that it compares are those of layers that rest"
+    needs_body = "it compares features of layers that would not be trained"
     network_fields = frozenset({"projection_dim"})
     mu: float = Field(1.0, ge=0, description="weight of the contrastive term")
     temperature: float = Field(0.5, gt=0, description="temperature by which the similarities are divided (T)")

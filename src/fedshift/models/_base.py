@@ -61,7 +61,7 @@ def require_images(model: Model, shape: tuple[int, ...], least: int, channels: i
     where = f"model {model.name}"
     size = "x".join(map(str, shape[1:])) or "no pixels"
     if len(shape) != 3 or min(shape[1:]) < least:
-        raise UserError(where, f"takes images from {least}x{least}, these have {size}", "resize them")
+        raise UserError(where, f"takes images of at least {least}x{least} pixels, these have {size}", "resize them")
     if channels not in (None, shape[0]):
         problem = f"takes images of {channels} channels, these have {shape[0]}"
         raise UserError(where, problem, "choose another model, or bring images to RGB")
