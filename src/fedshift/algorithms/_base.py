@@ -402,7 +402,7 @@ class Algorithm(Plugin):
         return algorithm
 
     def require(self, training: Training, bn: str) -> None:
-        """Raise UserError if the algorithm cannot be combined with these settings of training or BN policy `bn`."""
+        """Raise UserError if the algorithm cannot be combined with the settings of training or BN policy `bn`."""
         if bn not in POLICIES:
             raise UserError("bn", f"unknown BN policy {bn!r}", did_you_mean(bn, POLICIES))
         if bn not in self.policies:

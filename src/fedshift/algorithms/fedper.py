@@ -13,7 +13,7 @@ class FedPer(Algorithm):
     In each round server and clients exchange the body, except what the BN policy keeps at the clients. Each client
     keeps its head, which is trained in every round that the client takes part in. All clients start from the same
     random head. An internal site is predicted with its own head, an external one with the plain mean of the heads: on
-    one body, the mean of heads gives the mean of their logits. It has no settings beside those of training.
+    one body, the mean of heads gives the mean of their logits. It has only the settings of training.
     """
 
     paper = "Arivazhagan et al. 2019"

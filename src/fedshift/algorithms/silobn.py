@@ -7,8 +7,8 @@ class SiloBN(Algorithm):
     """Another name for `fedavg` with BN policy `local_statistics`: a run under either name is the same run.
 
     In each round server and clients exchange all parameters. Running statistics stay at the clients. The paper
-    recomputes the statistics at a new site (inference `population` or `tsmobn`). Under the inference `source`, an
-    external site gets the mean of the clients' statistics.
+    recomputes the statistics at a new site: here by the prediction method (inference) `population` or `tsmobn`. With
+    `source`, an external site gets the mean of the clients' statistics.
     """
 
     paper = "Andreux et al. 2020"

@@ -51,7 +51,7 @@ class FigureTable(NamedTuple):
     ----------
     header : names of the columns
     rows : rows of the table, each with a text for every column
-    heads : number of leading columns that name what a row is about, such as condition and inference
+    heads : number of leading columns that name what a row is about, such as the algorithm
     best : positions (row, column), from 0, of the numbers that are the best of their column
     """
 
@@ -85,7 +85,8 @@ class SiteMistakes:
     Attributes
     ----------
     site : name of the site
-    condition, inference : titles of the condition and of the inference (prediction method) that predicted the site
+    condition, inference : titles of the condition (algorithm x batch norm policy x settings) and of the inference
+        (prediction method) that predicted the site
     trainings : number of trainings over which probabilities are averaged
     wrong : number of wrongly predicted images, mean over trainings, rounded
     total : number of predicted images of the site
@@ -125,7 +126,8 @@ class SiteOutlines:
     Attributes
     ----------
     site, role : name of the site, and its role: internal or external
-    condition, inference : titles of the condition and of the inference (prediction method) that predicted the site
+    condition, inference : titles of the condition (algorithm x batch norm policy x settings) and of the inference
+        (prediction method) that predicted the site
     seed : seed of the training that predicted the site
     total : number of the site's test images with a defined Dice
     worst : the images that are shown, the lowest Dice first

@@ -23,7 +23,7 @@ ROLES = ("internal", "external")
 OVER = {"round": "By round", "exchanged": "By traffic"}
 """Titles of two panels, by the column of the table of `traffic` that is their x axis."""
 SILENT = "; conditions that exchange nothing are left out there"
-"""Text that captions add where a figure has an axis of traffic and some conditions exchange nothing."""
+"""Text that captions add where a figure has an axis of traffic and some algorithms exchange nothing."""
 Spot = tuple[float, float]
 """Mean and standard deviation over seeds; the standard deviation is NaN for a single seed."""
 _MOVED = ["floats_down", "floats_up"]
@@ -71,9 +71,10 @@ def headline(results: Results) -> pd.DataFrame:
 
 
 def by_partition(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose condition titles name the held-out partition too, if there are several partitions.
+    """Return a table whose column `condition` names the held-out partition too, if there are several partitions.
 
-    A partition is a split of the study's sites into internal and external ones; `held_out` is its name.
+    A partition is a split of the study's sites into internal and external ones; the column `held_out` holds its name. A
+    condition is an algorithm with its batch-norm policy and settings.
     """
     if len(table) == 0 or table["held_out"].nunique() < 2:
         return table
@@ -81,9 +82,11 @@ def by_partition(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def apart(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return scores with condition titles by partition, unless each external site is external in one partition only.
+    """Return scores whose column `condition` names the partition, unless each external site has one partition only.
 
-    With leave-one-site-out partitions, a condition thus keeps one title, and its sites come from different partitions.
+    A partition is a split of the study's sites into internal and external ones. With leave-one-site-out partitions, a
+    condition (algorithm x batch norm policy x settings) thus keeps one title, and its sites come from different
+    partitions.
     """
     outside = scores[scores["role"] == "external"].groupby("site")["held_out"].nunique()
     return scores if len(outside) and outside.max() == 1 else by_partition(scores)
@@ -103,7 +106,7 @@ def sites_of(results: Results, table: pd.DataFrame) -> list[str]:
 def inside(results: Results) -> tuple[str, ...]:
     """Return the internal sites that can have test scores.
 
-    A site is left out if it is internal in some runs and none of these runs keeps test samples of internal sites.
+    A site is left out if it is internal in some runs, of which none keeps test samples of internal sites.
     """
     trained, tested = set[str](), set[str]()
     for run in results.settings.values():
@@ -146,7 +149,8 @@ def mean_and_std(values: pd.Series) -> dict[Any, Spot]:
 def centres(scores: pd.DataFrame) -> dict[str, str]:
     """Return, for each inference in `scores`, the title of the variant that is the centre of a sweep over its options.
 
-    That is the variant with the default options if it was predicted, and otherwise the first that the study names.
+    An inference is a prediction method. Its centre is the variant with the default options if it was predicted, and
+    otherwise the first that the study names.
     """
     names: dict[str, str] = {}
     for name, rows in scores.groupby("inference", sort=False):
@@ -159,9 +163,9 @@ def centres(scores: pd.DataFrame) -> dict[str, str]:
 
 
 def _defaults(inference: str) -> tuple[Any, ...]:
-    """Return the default values of OPTIONS of an inference, given its name in scores, such as `tsmobn(affine=False)`.
+    """Return the default values of OPTIONS of an inference (prediction method), given its name in scores.
 
-    None stands for an option that the inference lacks.
+    The name has options, such as `tsmobn(affine=False)`. None stands for an option that the inference lacks.
     """
     plugin = find("inference", inference.partition("(")[0])
     defaults = {name: field.default for name, field in plugin.model_fields.items()} if plugin else {}
@@ -171,7 +175,7 @@ def _defaults(inference: str) -> tuple[Any, ...]:
 def client_of(inference: str, sites: Iterable[str]) -> str | None:
     """Return the client whose own tensors an inference uses at every site: amazon for `source(client=amazon)`.
 
-    Return None for an inference that names none of the `sites` as its client.
+    An inference is a prediction method. Return None if it names none of the `sites` as its client.
     """
     settings = inference.partition("(")[2].removesuffix(")")
     # A name may contain a comma, and another client's name may be its beginning: the longest that fits is meant.
@@ -190,7 +194,7 @@ def by_run(rounds: pd.DataFrame, column: str, points: int = 150) -> pd.DataFrame
 def by_condition(rounds: pd.DataFrame, column: str, points: int = 150) -> dict[str, pd.DataFrame]:
     """Return the mean of `column` over clients by condition: for each a table of rounds by runs, as `by_run` makes it.
 
-    Conditions without any value are left out.
+    A condition is an algorithm with its batch-norm policy and settings. Conditions without any value are left out.
     """
     tables = {str(name): by_run(part, column, points) for name, part in rounds.groupby("condition", sort=False)}
     return {name: table for name, table in tables.items() if table.size}
@@ -207,9 +211,10 @@ def shared_part(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_line(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return `rounds` with condition titles by partition if several partitions train at the same sites.
+    """Return `rounds` whose column `condition` names the partition, if several partitions train at the same sites.
 
-    Each (condition, partition) is then a line of its own; otherwise a line stands for a condition over all partitions.
+    A figure draws a line for each value of this column: for each condition (algorithm x batch norm policy x settings)
+    and partition, or for each condition over all partitions.
     """
     if rounds.empty:
         return rounds

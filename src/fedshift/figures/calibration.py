@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Series = tuple[str, str]
-"""A curve, given by the titles of its condition (algorithm x batch norm policy x settings) and its inference."""
+"""A curve: the titles of its condition (algorithm x batch norm policy x settings) and inference (prediction method)."""
 
 
 class Calibration(Figure):
@@ -88,9 +88,10 @@ class Calibration(Figure):
         return self.picture(results, (max(0.6 + 2.6 * columns, legend_width(labels)), 3.2 * lines + 0.3), paint, labels)
 
     def _curves(self, axes: Any, table: pd.DataFrame, looks: dict[Series, dict[str, Any]]) -> None:
-        """Draw the calibration curve of each condition and inference at one site, with intervals as vertical lines.
+        """Draw all calibration curves of one site, with confidence intervals as vertical lines.
 
-        `table` holds the site's rows of calibration.csv, and `looks` the matplotlib style of each curve.
+        `table` holds the site's rows of calibration.csv, and `looks` the matplotlib style of each curve. Points of too
+        few samples or patients are left out.
         """
         axes.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=0.9, alpha=0.6)
         for titles, look in looks.items():
@@ -130,9 +131,10 @@ def _external(results: Results) -> pd.DataFrame | None:
 
 
 def _series(rows: pd.DataFrame) -> list[Series]:
-    """Return the titles of condition and inference of each calibration curve in `rows`, in the order of the study.
+    """Return the names of the calibration curves in `rows` of calibration.csv, in the order of the study.
 
-    Callers draw as many of them as there are colours.
+    A name consists of the titles of the condition (algorithm x batch norm policy x settings) and of the inference
+    (prediction method). Callers draw as many curves as there are colours.
     """
     return list(dict.fromkeys(zip(rows["condition"], rows["shown"], strict=True)))
 
@@ -148,5 +150,5 @@ def _of(rows: pd.DataFrame, series: Series) -> pd.DataFrame:
 
 
 def _several(rows: pd.DataFrame) -> bool:
-    """Return whether any site is external in several partitions, and so has several curves for a condition."""
+    """Return whether any site is external in several partitions, so that one algorithm has several curves there."""
     return int(rows.groupby(["site", "condition", "shown"])["condition_id"].nunique().max()) > 1

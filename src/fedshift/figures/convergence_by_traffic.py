@@ -50,10 +50,10 @@ class ConvergenceByTraffic(Figure):
 
 
 def curves(results: Results) -> dict[str, pd.DataFrame]:
-    """Return the history of the validation metric for each condition, as a table by round.
+    """Return the history of the validation metric for each condition (algorithm x batch norm policy x settings).
 
-    Its columns are `value`, the metric, mean over clients and runs, and `bytes`, the traffic so far; see
-    `_series.curves`. Return an empty mapping if no run has finished a round.
+    Each is a table by round. Its columns are `value`, the metric, mean over clients and runs, and `bytes`, the traffic
+    so far; see `_series.curves`. Return an empty mapping if no run has finished a round.
     """
     if results.rounds.empty:
         return {}

@@ -1,4 +1,4 @@
-"""Mean ranks of conditions over sites, and the critical difference beyond which two of them differ significantly."""
+"""Mean ranks of algorithms over sites, and the critical difference beyond which two of them differ significantly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LABEL = 44
 class CriticalDifference(Figure):
     """A critical-difference diagram (Demsar, J Mach Learn Res 2006;7:1, section 3.2.4).
 
-    Sites rank the conditions by the headline metric. A line connects conditions whose mean ranks differ by less than
-    the critical difference of Nemenyi's test.
+    Sites rank the conditions (algorithm x batch norm policy x settings) by the headline metric. A line connects
+    conditions whose mean ranks differ by less than the critical difference of Nemenyi's test.
     """
 
     title = "Ranks over sites"
@@ -52,10 +52,10 @@ class CriticalDifference(Figure):
 
 
 def cliques(ranking: Ranking) -> list[tuple[int, int]]:
-    """Return the largest sets of consecutive ranks that do not differ significantly, as (first, last) positions.
+    """Return the largest sets of consecutive mean ranks that do not differ significantly, as (first, last) positions.
 
-    Positions, from 0, are those of the conditions sorted by mean rank. One set holds all conditions if Iman and
-    Davenport's test finds no difference at all.
+    Positions, from 0, count mean ranks in ascending order. One set holds all ranks if Iman and Davenport's test finds
+    no difference at all.
     """
     count = len(ranking.ranks)
     ranks = sorted(ranking.ranks)
@@ -70,8 +70,8 @@ def cliques(ranking: Ranking) -> list[tuple[int, int]]:
 def _paint(axes: Any, ranking: Ranking) -> None:
     """Draw the critical-difference diagram of `ranking` on `axes`.
 
-    It has a dot for each mean rank, thick lines that connect conditions without a significant difference, and the
-    critical difference as a bar on top.
+    It has a dot for each mean rank, thick lines that connect ranks without a significant difference, and the critical
+    difference as a bar on top.
     """
     order = sorted(range(len(ranking.ranks)), key=lambda n: ranking.ranks[n])
     count = len(order)

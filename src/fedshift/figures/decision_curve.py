@@ -21,7 +21,7 @@ class DecisionCurve(Figure):
     At the threshold t, net benefit is TP / n - FP / n * t / (1 - t) (Vickers and Elkin, Med Decis Making 2006;26:565):
     the share of true positives, minus the share of false positives times the odds t / (1 - t) at which a treatment is
     just worthwhile. The range of thresholds is the study's `decision_range`. It needs two classes. A model is a
-    condition (algorithm x batch norm policy x settings) under one inference.
+    condition (algorithm x batch norm policy x settings) under one inference (prediction method).
     """
 
     title = "Decision curve"
@@ -73,9 +73,10 @@ class DecisionCurve(Figure):
 
 
 def _shown(results: Results) -> pd.DataFrame:
-    """Return the net benefit of external sites, or of internal sites if there are no external ones.
+    """Return the rows of net_benefit.csv at external sites, or at internal sites if there are no external ones.
 
-    The column `line` holds the name of each model: inference, preceded by the condition if there are several.
+    The column `line` holds the name of each model: its inference (prediction method), preceded by its condition
+    (algorithm x batch norm policy x settings) if there are several.
     """
     import pandas as pd
 

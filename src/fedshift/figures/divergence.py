@@ -1,4 +1,4 @@
-"""Divergence between the features of external and of internal sites, under each inference."""
+"""Divergence between the features of external and of internal sites, under each prediction method (inference)."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ class Divergence(Figure):
 def places(table: pd.DataFrame) -> pd.DataFrame:
     """Return the points of the figure: a table with the columns place, label, a_distance and mmd, mean over trainings.
 
-    `place` is the row of a point: an external site under a condition, or a condition alone if there would be more than
-    MOST rows. `label` is the inference; HOME marks the mean divergence between each internal site and the others.
+    `place` is the row of a point: an external site under a condition (algorithm x batch norm policy x settings), or a
+    condition alone if there would be more than MOST rows. `label` is the inference (prediction method); HOME marks the
+    mean divergence between each internal site and the others.
     """
     import pandas as pd
 

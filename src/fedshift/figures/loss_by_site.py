@@ -21,7 +21,7 @@ _MEASURED = {
 MEAN = "Mean over clients"
 DECADES = 2
 _POINTS = 480
-"""Approximate limit on the points of all lines of one condition, so that many clients do not make the page heavy."""
+"""Approximate limit on the points of all lines of one colour, so that many clients do not make the page heavy."""
 
 
 class LossBySite(Figure):
@@ -82,8 +82,8 @@ class LossBySite(Figure):
 def losses(results: Results, most: int) -> dict[str, dict[str, pd.DataFrame]]:
     """Return the training loss by client and condition, as tables with a row for each round and a column for each run.
 
-    The first `most` clients are returned, then MEAN, the mean over all clients. A condition that pools all data
-    (centralised training) occurs in MEAN only.
+    A condition is an algorithm with its batch-norm policy and settings. The first `most` clients are returned, then
+    MEAN, the mean over all clients. Centralised training on pooled data has no clients: it occurs in MEAN only.
     """
     rounds = by_partition(results.rounds)
     if not rounds.empty:

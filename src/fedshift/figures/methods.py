@@ -1,4 +1,4 @@
-"""The headline metric of all conditions at every site: as bars, or as a table if there would be too many bars."""
+"""The headline metric of all algorithms at every site: as bars, or as a table if there would be too many bars."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class _Line(NamedTuple):
     Attributes
     ----------
     condition, inference : titles of the condition (algorithm x batch norm policy x settings) and of the inference
+        (prediction method)
     client : client whose own tensors are tested at all sites; None if each site is tested with its own or global
         tensors
     """
@@ -37,11 +38,14 @@ class _Line(NamedTuple):
 
 
 Drawn = dict[_Line, dict[Place, Spot]]
-"""Mean and standard deviation over seeds, by line and by place."""
+"""Mean and standard deviation over seeds, by line (condition and inference) and by place (role and site)."""
 
 
 class Methods(Figure):
-    """The headline metric of each condition at each site: bars with whiskers, or a table of numbers on the page."""
+    """The headline metric of each condition at each site: bars with whiskers, or a table of numbers on the page.
+
+    A condition is an algorithm with its batch-norm policy and settings. Whiskers are standard deviations over seeds.
+    """
 
     title = "Methods compared"
     section = "comparison"
@@ -76,7 +80,10 @@ class Methods(Figure):
         return " ".join(words)
 
     def _as_bars(self, drawn: Drawn) -> bool:
-        """Return whether `drawn` fits into bars: few enough bars, and colours and shades that tell its lines apart."""
+        """Return whether `drawn` fits into bars: few enough bars, and colours and shades that tell its lines apart.
+
+        `drawn` is the result of `series`.
+        """
         conditions = {line.condition for line in drawn}
         inferences = {line.inference for line in drawn}
         few = len(conditions) <= len(COLOURS) and len(inferences) <= 2 and not any(line.client for line in drawn)
@@ -100,11 +107,12 @@ class Methods(Figure):
 
 
 def series(results: Results) -> Drawn:
-    """Return the mean and standard deviation over seeds of each condition and inference at each site.
+    """Return the mean and standard deviation over seeds of the headline metric, by method and by site.
 
-    Partitions are averaged, unless each is a condition of its own (see `apart`). Where clients' own tensors are tested
-    at every site and the headline metric is the accuracy, a place UNION is added: the mean over internal sites,
-    weighted by their numbers of test samples.
+    A method (`_Line`) is a condition (algorithm x batch norm policy x settings) with an inference (prediction method).
+    Partitions are averaged, unless they are drawn one by one (see `apart`). Where clients' own tensors are tested at
+    every site and the headline metric is the accuracy, a place UNION is added: the mean over internal sites, weighted
+    by their numbers of test samples.
     """
     import pandas as pd
 
@@ -129,7 +137,7 @@ def series(results: Results) -> Drawn:
 def _union(scores: pd.DataFrame) -> pd.DataFrame:
     """Return scores of a site UNION: the mean over the internal sites, weighted by their numbers of test samples.
 
-    There is a row for each run and inference with a score at every internal site.
+    There is a row for each run and inference (prediction method) that has a score at every internal site.
     """
     keys = ["condition", "held_out", "inference", "shown", "run", "seed"]
     inside = scores[scores["role"] == "internal"].dropna(subset=["value"])
@@ -144,7 +152,10 @@ def _union(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bare(shown: str, client: str | None) -> str:
-    """Return the title of an inference without its option `client`, such as `source` for `source (client north)`."""
+    """Return the title of an inference without its option `client`, such as `source` for `source (client north)`.
+
+    An inference is a prediction method; `shown` is its title with options.
+    """
     whose = f"client {client}"
     for old, new in ((f" ({whose})", ""), (f"({whose}, ", "("), (f", {whose}", "")):
         shown = shown.replace(old, new)
@@ -152,7 +163,7 @@ def _bare(shown: str, client: str | None) -> str:
 
 
 def _places(results: Results, drawn: Drawn) -> list[Place]:
-    """Return the places with any value in `drawn`: internal sites, their union, then external sites."""
+    """Return the places (role, site) with any value in `drawn`: internal sites, their union, then external sites."""
     present = dict.fromkeys(place for spots in drawn.values() for place in spots)
     order = [("internal", site) for site in results.internal] + [UNION]
     order += [("external", site) for site in results.external]
@@ -160,16 +171,17 @@ def _places(results: Results, drawn: Drawn) -> list[Place]:
 
 
 def _label(line: _Line, drawn: Drawn) -> str:
-    """Return the label of a line: its condition, followed by its inference if lines differ in it."""
+    """Return the label of a line: its condition title, followed by its inference title if lines differ in it."""
     if len({other.inference for other in drawn}) == 1:
         return line.condition
     return f"{line.condition}, {line.inference}"
 
 
 def _bars(axes: Any, drawn: Drawn, places: list[Place], results: Results) -> None:
-    """Draw a group of bars for each place, with standard deviations as whiskers.
+    """Draw a group of bars for each place (role and site), with standard deviations as whiskers.
 
-    Conditions differ in colour. Of two inferences, the first has paler bars.
+    Conditions (algorithm x batch norm policy x settings) differ in colour. Of two inferences (prediction methods), the
+    first has paler bars.
     """
     conditions = list(dict.fromkeys(line.condition for line in drawn))
     inferences = list(dict.fromkeys(line.inference for line in drawn))
@@ -211,13 +223,13 @@ def _text(spot: Spot | None, results: Results) -> str:
 
 
 def _names(places: list[Place], length: int) -> list[str]:
-    """Return the names of places, cut to `length` characters; a site that is internal and external has its role too."""
+    """Return the names of the sites, cut to `length` characters; a site that is internal and external gets its role."""
     sites = [site for _, site in places]
     return [short(site, length) + (f" ({role})" if sites.count(site) > 1 else "") for role, site in places]
 
 
 def numbers(drawn: Drawn, results: Results) -> FigureTable:
-    """Return the table of `drawn`: a row for each line, a column for each place, with means and standard deviations.
+    """Return the table of `drawn`: a row for each line, a column for each site, with means and standard deviations.
 
     The best mean of each column is marked, unless all are equal.
     """

@@ -45,7 +45,7 @@ def tiles(site: SiteMistakes, classes: tuple[str, ...]) -> list[Tile]:
 
 
 def _heading(site: SiteMistakes) -> str:
-    """Return the heading of a site's row: its number of wrong predictions, and the condition and inference."""
+    """Return the heading of a site's row: number of wrong predictions, algorithm, prediction method, trainings."""
     over = "1 training" if site.trainings == 1 else f"mean over {site.trainings} trainings"
     by = short(f"{site.condition}, {site.inference}", 60)
     return f"{short(site.site, 24)}: {site.wrong:,} of {site.total:,} wrong ({by}, {over})"

@@ -55,7 +55,7 @@ class Outlines(Figure):
 
 
 def _heading(site: SiteOutlines) -> str:
-    """Return the heading of a site's row: its role, its number of images, and the condition, inference and seed."""
+    """Return the heading of a site's row: its role, number of images, algorithm, prediction method, and seed."""
     by = short(f"{site.condition}, {site.inference}", 60)
     return f"{short(site.site, 24)} ({site.role}): the worst of {site.total:,} images ({by}, seed {site.seed})"
 

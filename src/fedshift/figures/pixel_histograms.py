@@ -63,7 +63,7 @@ class PixelHistograms(Figure):
         return self.panels(results, above, panel, map(short, shares), names=("Pixel value", "Pixels (%)"), sharey=True)
 
     def _shares(self, results: Results) -> dict[str, np.ndarray]:
-        """Return the histograms (channels, BINS) of the sites, in the order of the study."""
+        """Return the histograms of each site's images (see `histograms`), by site in the order of the study."""
         images = results.images(self.each)
         return {site: histograms(images[site][0]) for site in results.sites if site in images}
 

@@ -1,4 +1,4 @@
-"""The headline metric of every inference at every site."""
+"""The headline metric at every site, under every prediction method (inference)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sites(Figure):
         return " ".join(words)
 
     def _few(self, results: Results) -> bool:
-        """Return whether scores are few enough to draw those of single seeds."""
+        """Return whether there are few enough scores to draw the scores of single seeds."""
         return int((results.scores["metric"] == results.headline.name).sum()) <= self.most
 
     def draw(self, results: Results) -> str:
@@ -69,5 +69,5 @@ class Sites(Figure):
 
 
 def _shown(results: Results) -> list[str]:
-    """Return the titles of the inferences that are drawn: the first ones, as many as there are colours."""
+    """Return the titles of the inferences (prediction methods) that are drawn: as many as there are colours."""
     return list(dict.fromkeys(results.scores["shown"]))[: len(COLOURS)]

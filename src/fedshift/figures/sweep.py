@@ -31,7 +31,7 @@ _ABSENT = "<absent>"
 
 
 class _Line(NamedTuple):
-    """One line of a panel: runs that differ in the panel's setting alone, under one inference.
+    """One line of a panel: runs that differ in the panel's setting alone, under one inference (prediction method).
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Sweep(Figure):
 def lines(results: Results, most: int = 12) -> dict[str, list[_Line]]:
     """Return the lines of each panel, by the dotted path of the setting that varies in the panel.
 
-    If a panel would have more than `most` lines, only the first inference is drawn.
+    If a panel would have more than `most` lines, only the first inference (prediction method) is drawn.
     """
     scores = headline(results).dropna(subset=["value"])
     runs = scores.drop_duplicates("run").set_index("run")
@@ -142,8 +142,8 @@ def _points(scores: pd.DataFrame, values: Mapping[str, Any]) -> dict[str, dict[A
 def _shown(results: Results, most: int) -> tuple[list[str], bool]:
     """Return the titles of the inferences that are drawn, and whether scores of other inferences are left out.
 
-    Each inference has one set of options, the centre of its sweep. If a panel would have more than `most` lines, only
-    the first inference is drawn.
+    An inference (prediction method) is drawn with one set of options, the centre of its sweep. If a panel would have
+    more than `most` lines, only the first inference is drawn.
     """
     scores = headline(results)
     of_clients = {i for i in scores["inference"] if client_of(i, results.internal)}
@@ -155,10 +155,10 @@ def _shown(results: Results, most: int) -> tuple[list[str], bool]:
 
 
 def _labels(groups: list[list[str]], key: str, settings: Settings, runs: pd.DataFrame) -> list[str]:
-    """Return the label of each line: its condition, with the settings that tell apart lines with equal conditions.
+    """Return the label of each line: its algorithm and policy, with settings in which it differs from its namesakes.
 
-    `groups` are the runs of each line, `key` is the setting that varies along lines, and `runs` maps each run to its
-    row of scores.
+    `groups` are the runs of each line, `key` is the setting that varies along lines, and `runs` has the row of scores
+    of each run.
     """
     plain = [_without(runs["condition"][members[0]], key) for members in groups]
     follow = followers(settings)
@@ -183,7 +183,7 @@ def _count(settings: Settings, runs: list[str], name: str) -> int:
 
 
 def _without(title: str, key: str) -> str:
-    """Return the title of a condition without settings in brackets, and without its algorithm's setting `key`."""
+    """Return the title of an algorithm without settings in brackets, and without its own setting `key`."""
     title = re.sub(r" \[.*\]", "", title)
     if key.startswith("algorithm."):
         title = re.sub(rf"(?<=[( ]){leaf(key)}=[^,)]*(, )?", "", title, count=1)
@@ -247,9 +247,9 @@ def followers(settings: Settings) -> dict[str, list[str]]:
 
 
 def _families(settings: Settings) -> list[Table]:
-    """Return the settings that vary within each family of runs: runs of one algorithm, BN policy, add-on and model.
+    """Return a table for each family of runs: the settings that vary in it, with their value in each run.
 
-    The seed is left out.
+    A family has one algorithm, BN policy, add-on and model. The seed is left out.
     """
     families: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for run, values in settings.items():

@@ -63,7 +63,8 @@ class TestCurves(Figure):
 def curves(results: Results) -> dict[tuple[str, str], pd.DataFrame]:
     """Return the history of test accuracy (%), test loss and traffic in bytes for each partition and condition.
 
-    Each is a table by round with the columns accuracy, loss and bytes; see `_series.curves`.
+    A partition is a split of the study's sites; a condition is an algorithm with its batch-norm policy and settings.
+    Each history is a table by round with the columns accuracy, loss and bytes; see `_series.curves`.
     """
     if results.rounds.empty:
         return {}

@@ -1,4 +1,4 @@
-"""The headline metric at external sites by the options of an inference: batch size, momentum and order of images."""
+"""The headline metric at external sites by the options of prediction methods: batch size, momentum, image order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ BASELINE = "source"
 TITLES = {"batch_size": "Images of a test batch", "momentum": "Momentum τ", "order": "Test order"}
 NAMES = {"batch_size": "batch sizes", "momentum": "momentum", "order": "orders"}
 Looks = dict[tuple[str, str], dict[str, Any]]
-"""Label, colour, line style and marker of each line, by the titles of its condition and its inference."""
+"""Label and matplotlib style of each line, by the titles of its condition (algorithm x batch norm policy x settings)
+and its inference (prediction method)."""
 
 
 class TestTime(Figure):
-    """The headline metric at external sites against batch size and momentum of an inference, and over test orders."""
+    """The headline metric at external sites against batch size and momentum of an inference, and over test orders.
+
+    An inference is a way to predict a site, such as with statistics of the test batch. A test order is a random order
+    of the site's images.
+    """
 
     title = "Options at test time"
     section = "comparison"
@@ -84,8 +89,9 @@ class TestTime(Figure):
     def _curves(self, axes: Any, part: pd.DataFrame, column: str, looks: Looks, source: pd.Series, thin: bool) -> None:
         """Draw the panel of batch size or momentum (`column`), with a line for each condition and inference.
 
-        `part` holds the scores, `source` the mean of each condition under the inference `source`, drawn as a dotted
-        line. With `thin`, each site has a thin line.
+        A condition is an algorithm with its batch-norm policy and settings; an inference is a prediction method. `part`
+        holds the scores, `source` the mean of each condition under the inference `source`, drawn as a dotted line. With
+        `thin`, each site has a thin line.
         """
         for (condition, inference), group in part.groupby(["condition", "inference"], sort=False):
             look = looks[str(condition), str(inference)]
@@ -106,9 +112,10 @@ class TestTime(Figure):
             axes.minorticks_off()
 
     def _orders(self, axes: Any, part: pd.DataFrame, looks: Looks, results: Results) -> None:
-        """Draw the panel of test orders: a box over orders for each condition and inference, side by side at each site.
+        """Draw the panel of test orders: a box over orders for each key of `looks`, side by side at each site.
 
-        With more than `self.boxes` sites, there is one group of boxes for the mean over sites.
+        Keys are the titles of a condition (algorithm x batch norm policy x settings) and an inference (prediction
+        method). With more than `self.boxes` sites, there is one group of boxes for the mean over sites.
         """
         sites = [site for site in results.external if site in set(part["site"])]
         groups = [(short(site, 12), part[part["site"] == site]) for site in sites]
@@ -134,7 +141,11 @@ class TestTime(Figure):
 
 
 def _looks(panels: dict[str, pd.DataFrame]) -> Looks:
-    """Return the style of each line: conditions differ in colour, inferences in line style and marker."""
+    """Return the label and style of each line: colour by condition, dashes and marker by inference.
+
+    A condition is an algorithm with its batch-norm policy and settings; an inference is a prediction method. `panels`
+    is the result of `swept`.
+    """
     every = [part[["condition", "inference"]].itertuples(index=False, name=None) for part in panels.values()]
     lines = dict.fromkeys(itertools.chain.from_iterable(every))
     conditions = list(dict.fromkeys(condition for condition, _ in lines))
@@ -163,8 +174,8 @@ def outside(results: Results) -> pd.DataFrame:
 def swept(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return, for each option in TITLES, the scores of inferences for which this option alone takes several values.
 
-    Of a full grid of options, the others are fixed where this option has most values, if possible at the study's
-    centre.
+    An inference is a prediction method. If a study predicts a full grid of options, the other options are fixed where
+    this one has most values, if possible at the study's centre.
     """
     import pandas as pd
 
