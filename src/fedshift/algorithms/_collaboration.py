@@ -150,7 +150,7 @@ class Traffic:
     def summed_up(cls, numbers: int, clients: Collection[str], collaboration: Collaboration) -> Traffic:
         """Return the traffic of an exchange in which each client sends `numbers` floats, and all receive their sum.
 
-        It is zero if clients do not collaborate.
+        It is zero if clients do not collaborate, or if there is only one.
         """
         if not cls.passed_on(dict.fromkeys(clients, numbers), collaboration).up:
             return cls()

@@ -121,6 +121,7 @@ def mixing(distance: Tensor, lam: float) -> Tensor:
     """
     import torch
 
+    # Clients with equal statistics have distance 0: the clamp keeps their weights finite.
     alike = 1 / distance.clamp(min=1e-12)
     alike.fill_diagonal_(0)
     itself = torch.eye(len(distance), dtype=distance.dtype, device=distance.device)

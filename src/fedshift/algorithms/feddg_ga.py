@@ -51,6 +51,7 @@ class FedDGGA(Reweighted):
     def update(self, server: Server, mean: Mean) -> None:
         a, gap = server.state["q"].clone(), mean["gap"][:, 0].double()
         if (largest := float(gap.abs().max())) > 0:
+            # `server.round` counts finished rounds: in round t it is t - 1.
             step = self.step * max(0, 1 - (server.round - 1) / server.rounds)
             a[server.participants] += step / server.clients * gap / largest
             a.clamp_(0, 1)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 INK = "#010203"
 """A colour that stands for the page's text colour: `_tag` replaces it by `currentColor` in the SVG."""
 COLOURS = ("#1f7fc4", "#cf5c00", "#00906a", "#b5568f", "#997000", "#777777")
-"""Colours that colour-blind readers can distinguish; their contrast is at least 3.9 on white and on #111."""
+"""Colours that colour-blind readers can distinguish; their contrast is at least 3.9 on white and on dark grey
+(#111)."""
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "D", "s", "^", "v", "P")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
@@ -100,6 +101,7 @@ def _saved(size: tuple[float, float], draw: Callable[[Figure], None], style: dic
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the colour and line style of each name's line, for matplotlib's `plot`. The first 24 lines all differ."""
+    # 6 colours and 4 dashes in step repeat after 12 lines; n // 12 shifts the dashes by one there.
     return {
         name: {"color": COLOURS[n % len(COLOURS)], "linestyle": LINES[(n + n // 12) % len(LINES)]}
         for n, name in enumerate(dict.fromkeys(names))

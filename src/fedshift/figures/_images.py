@@ -20,7 +20,7 @@ EDGES = (96, 72, 56, 44, 32, 24, 16)
 """Lengths in pixels to which the longer side of images is reduced: `light` takes the first with which all images of a
 figure stay below the limit."""
 MOST = 48
-"""Largest number of images in one figure, about."""
+"""Approximate limit on the number of images in one figure."""
 _LIMIT = 180_000
 _WIDTH = 640
 _GAP = 4

@@ -210,6 +210,7 @@ def _backward(
     if way == "fedtan":
         to_mean = [_mean(to_mean, weights)] * len(places)
         to_var = [_mean(to_var, weights)] * len(places)
+    # x - mu is hat * std.
     return [
         u / std + (dmu + 2 * hat * std * dv) / len(u)
         for (u, hat, std), dmu, dv in zip(places, to_mean, to_var, strict=True)
@@ -267,6 +268,7 @@ def _mean(parts: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
 
 def _error(logits: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the gradient of the mean cross-entropy with respect to the logits (n, classes); `y` (n,) are labels."""
+    # Subtracting the maximum leaves the softmax as it is, and keeps exp from overflowing.
     odds = np.exp(logits - logits.max(1, keepdims=True))
     error: np.ndarray = odds / odds.sum(1, keepdims=True)
     error[np.arange(len(y)), y] -= 1

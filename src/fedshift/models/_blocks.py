@@ -37,5 +37,6 @@ class MeanOfCells(nn.AdaptiveAvgPool2d):
 def means(x: Tensor, dim: int, cells: int) -> Tensor:
     """Return the means of `x` over `cells` equal cells along dimension `dim`; neighbouring cells may overlap by one."""
     size = x.shape[dim]
+    # As in torch's adaptive pooling: starts are rounded down and ends up, so that cells may share a row.
     bounds = [(k * size // cells, -(-(k + 1) * size // cells)) for k in range(cells)]
     return torch.stack([x.narrow(dim, first, end - first).mean(dim) for first, end in bounds], dim)

@@ -1,4 +1,4 @@
-"""A U-Net for laptops."""
+"""A U-Net with few channels, for laptops."""
 
 from __future__ import annotations
 
