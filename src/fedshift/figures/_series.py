@@ -257,7 +257,7 @@ def curves(
 
 
 def sends(curve: pd.DataFrame) -> bool:
-    """Return whether clients and server exchanged anything in a curve of `curves`, as far as traffic was recorded."""
+    """Return whether a curve of `curves` has any traffic between clients and server; False if none was recorded."""
     return bool(curve["bytes"].max() > 0)
 
 

@@ -53,7 +53,7 @@ class Published:
 class Pretrained(Model):
     """Base class of networks that can start from ImageNet weights, in all layers but the last.
 
-    In some networks further layers start at random as well: their docstrings name the layers that do not.
+    Some networks start further layers at random, too: their docstrings name the layers with ImageNet weights.
     """
 
     published: ClassVar[Published]

@@ -53,8 +53,8 @@ class Normed(Model):
     def normed(self, network: nn.Module) -> nn.Module:
         """Replace all batch-norm layers of `network` by the chosen norm in place, and return it.
 
-        With `norm: weight`, convolutions also get standardised weights; with `norm: batch`, nothing changes. Raises
-        UserError if `groups` does not divide the channels of a layer.
+        With `norm: weight` they are removed, and all convolutions but a last one get standardised weights; with `norm:
+        batch`, nothing changes. Raises UserError if `groups` does not divide the channels of a layer.
         """
         if self.norm == "batch":
             return network
