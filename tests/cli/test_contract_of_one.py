@@ -85,7 +85,7 @@ def test_a_good_plug_in_passes_every_check(folder: Path, capsys: pytest.CaptureF
     results = checked(folder / "right.py", capsys, 0)
     assert results["first"] == "metric right: The share of right predictions."
     assert results["last"] == f"{len(results) - 2} of {len(results) - 2} checks passed"
-    assert {"it is built from its name", "it knows what is better"} <= set(results)
+    assert {"it is built from its name", "right predictions score better than wrong ones"} <= set(results)
 
 
 def test_a_file_of_the_package_is_checked_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,11 +97,11 @@ def test_each_requirement_that_is_broken_is_a_line(folder: Path, capsys: pytest.
     results = checked(folder / "noise.py", capsys, 1)
     failed = {title: words for title, words in results.items() if words and title not in ("first", "last")}
     assert len(failed) == 7
-    assert failed["it says what it is: settings need Field(description=...)"] == "['strength']"
+    assert failed["its class and settings are described: settings need Field(description=...)"] == "['strength']"
     light = next(title for title in failed if title.startswith("its file holds one public class"))
     assert light.endswith("or under TYPE_CHECKING: every job imports the file")
     assert failed[light] == "['torch']"
-    drawn = "it keeps the type, has the shape that it says, and draws as it is told"
+    drawn = "it keeps the dtype, gives the stated shape, and draws from the given generator alone"
     own = next(
         title for title in failed if title.startswith(f"{drawn}: (4, 3, 8, 8): it changes torch's global generator")
     )
@@ -109,7 +109,7 @@ def test_each_requirement_that_is_broken_is_a_line(folder: Path, capsys: pytest.
     for title in (
         f"{drawn}: (3, 1, 6, 6)",
         "it changes images",
-        "what it makes of an image depends on that image alone",
+        "its result for an image depends on that image alone",
     ):
         assert failed[title] == f"as in {f'{drawn}: (4, 3, 8, 8)'!r}"
     assert failed[f"{drawn}: (1, 3, 8, 8): KeyError"] == "'one image' (noise.py, line 18)"

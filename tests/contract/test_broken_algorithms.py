@@ -124,7 +124,7 @@ WRONG = {
     ),
     "A20 a hook without effect": (
         (HOOKS, "\n    def correct(self, local: Local) -> None:\n        local.grad * 0.9\n"),
-        "it trains to the bits of Algorithm",
+        "its trained networks have the bits of Algorithm",
     ),
     "A20 a hook that returns its result": (
         ("        local.grad.mul_(0.9)", "        return local.grad * 0.9"),
@@ -158,7 +158,7 @@ WRONG = {
             "        for name, parameter in local.model.named_parameters():\n"
             '            if "bn" in name:\n                parameter.grad.mul_(0.5)\n',
         ),
-        "it trains to the bits of Algorithm",
+        "its trained networks have the bits of Algorithm",
     ),
     "a setting that nothing reads": (("+ self.eps", "+ 1e-3"), "no bit changes with eps: nothing reads it"),
 }
@@ -252,7 +252,10 @@ WRONG_ADDONS = {
         "it changes SEEN of its file",
     ),
     "B10 no description": ((', description="weight of the penalty"', ""), r"Field\(description"),
-    "an add-on without effect": ((" + self.alpha * far", ""), "it trains to the bits of FedAvg without it"),
+    "an add-on without effect": (
+        (" + self.alpha * far", ""),
+        "its trained networks have the bits of FedAvg without it: none of its methods has an effect",
+    ),
 }
 
 

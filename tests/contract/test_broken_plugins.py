@@ -20,7 +20,7 @@ DATASET = {
             'files = sorted((raw / "two_clinics").glob("*/*/*.png"))',
             'files = 2 * sorted((raw / "two_clinics").glob("*/*/*.png"))',
         ),
-        "names of samples are there twice",
+        "names of samples occur twice",
     ),
     "C05 NumPy's generator": (
         ("stream(site, label, patient).normal", "np.random.normal"),
@@ -164,7 +164,7 @@ INFERENCE = {
         ),
         "not finite|ZeroDivisionError|add up to 1",
     ),
-    "a method without effect": (("yield model", "pass\n        yield model"), "it predicts as the network alone"),
+    "a method without effect": (("yield model", "pass\n        yield model"), "its predictions are the network's own"),
 }
 METRIC = {
     "F02 an array in the place of a number": (

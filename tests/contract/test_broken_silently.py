@@ -234,7 +234,7 @@ MISTAKES: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         ),
         "a hash of text": (
             _after(BEGIN, "local.params.mul_(1 + 1e-3 * (hash(local.client) % 7))"),
-            "calls hash: that of a text differs between processes",
+            "calls hash: the hash of a text differs between processes",
         ),
         "a device that may not be there": (_after(BEGIN, "local.params.cuda()"), r"calls local.params.cuda: a mach"),
         "a generator that forgets the clock": (

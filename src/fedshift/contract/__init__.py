@@ -1,6 +1,6 @@
-"""Checks that every plug-in must pass, each run on one class: docs/contract.md says what authors must know of them.
+"""The contract: checks that every plug-in class must pass, by kind. docs/contract.md lists the rules for authors.
 
-`fedshift test-plugin FILE` runs them on a plug-in of your own, and tests/contract on all that are found.
+`fedshift test-plugin FILE` runs the checks on one plug-in, and tests/contract on all plug-ins that are found.
 Expected numbers of a single method belong into that method's test.
 """
 
@@ -30,9 +30,9 @@ OF_KIND: dict[str, Callable[[Any], Iterator[Case]]] = {
 
 
 def cases(cls: type[Plugin]) -> Iterator[Case]:
-    """Yield what a plug-in must satisfy: the cases of every kind, and those of its kind.
+    """Yield the checks of a plug-in class: the checks that all plug-ins must pass, then the checks of its kind.
 
-    The plug-in must be one that `registry.discover` finds.
+    Each check runs guarded (see `case.guarded`). `registry.discover` must find the class.
     """
     for case in (*of_every_kind(cls), *OF_KIND[cls.kind](cls)):
         yield dataclasses.replace(case, check=partial(guarded, cls, case.check))

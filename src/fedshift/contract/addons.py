@@ -1,4 +1,4 @@
-"""The contract of add-ons: with several algorithms, and of the network that they extend."""
+"""Checks of add-ons: they train with several algorithms, and the network with an add-on's layers predicts correctly."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ from .fixtures import CLASSES, clients, differing, network, require_alone
 
 Kind = type[Addon]
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "moon", "perfedavg")
-"""Algorithms that differ in what a local step is."""
+"""Algorithms with different local steps, with each of which an add-on must train."""
 
 COLOURED = (3, 16, 16)
-"""Shape of images in which every add-on can act: in colour, and large enough for tiles and frequencies."""
+"""Shape (channels, height, width) of images that every add-on can change: add-ons may need colours, tiles or
+frequencies."""
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what add-ons must satisfy."""
+    """Yield the checks that an add-on class must pass."""
     yield Case("its own layers start from the seed alone", partial(layers_from_the_seed, cls))
     fedavg: Any = discover("algorithm")["fedavg"]
     build = partial(federation, fedavg, addon=made(cls))
@@ -59,7 +60,7 @@ def cases(cls: Kind) -> Iterator[Case]:
             yield Case(title, partial(trains, cls, algorithm, bn))
     if "segmentation" in cls.tasks:
         yield Case(MASKS, partial(learns_masks, cls, lambda names: outlining(fedavg, names, addon=made(cls))))
-    yield Case("its network answers any batch", partial(answers, cls))
+    yield Case("its network gives an image the same logits in any batch", partial(answers, cls))
     yield Case("it differs from training without it", partial(differs, cls, results))
     for field in numeric(cls):
         check = partial(setting_matters, partial(made, cls), field, results, ("aggregated",))
@@ -67,7 +68,7 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 
 def trains(cls: Kind, algorithm: str, bn: str) -> None:
-    """Check the training of an algorithm with the add-on; see `algorithms.learns`."""
+    """Check a training with the add-on, named `algorithm` and BN policy `bn`: see `algorithms.learns` and `moves`."""
     method: Any = discover("algorithm")[algorithm]
     with watched(cls):
         trained = learns(lambda names: federation(method, bn, names=names, addon=made(cls)))
@@ -75,7 +76,7 @@ def trains(cls: Kind, algorithm: str, bn: str) -> None:
 
 
 def answers(cls: Kind) -> None:
-    """Check the shape of the logits, and that an image has the same ones in any batch."""
+    """Check that an extended network returns logits (n, classes), and the same logits for an image in any batch."""
     model = extended(made(cls), network(), seed=1).eval()
     x = clients()["a"][0]
     require(model(x[:2]).shape == (2, CLASSES), "it changes the shape of the logits")
@@ -83,6 +84,7 @@ def answers(cls: Kind) -> None:
 
 
 def _fedavg(addon: Addon | None) -> Federation:
+    """Return an untrained federation of three clients with colour images, FedAvg and the add-on, if one is given."""
     data = clients(dtype=torch.float32, shape=COLOURED)
     # Two poolings, since some add-ons act where maps become smaller.
     with keyed(0, "contract"):
@@ -92,7 +94,7 @@ def _fedavg(addon: Addon | None) -> Federation:
 
 
 def differs(cls: Kind, results: Results) -> None:
-    """Check that training with the add-on gives other weights than training without it."""
+    """Check that training with the add-on gives other weights than training without it. `results` trains and caches."""
     with_it, without = (results(addon, "aggregated")[0] for addon in (made(cls), None))
     changed = differing({name: with_it[name] for name in without}, without)
-    require(bool(changed), "it trains to the bits of FedAvg without it")
+    require(bool(changed), "its trained networks have the bits of FedAvg without it: none of its methods has an effect")

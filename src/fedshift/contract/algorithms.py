@@ -1,4 +1,4 @@
-"""The contract of algorithms, on a federation of three clients."""
+"""Checks of algorithms, on a federation of three small clients."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .case import Case, made, numeric, others, reading, refusal, require, varian
 from .fixtures import CLASSES, LARGE, NORMS, clients, differing, network, outlined, outlining_network
 
 SETTINGS = {"rounds": 3, "batch_size": 8, "lr": 0.02}
-"""Settings with which the three clients take two, three and one steps in a round."""
+"""Training settings of the checks: the three clients take two, three and one local steps in a round."""
 LAST = SETTINGS | {"local_epochs": 2, "select": "last"}
-"""Settings whose result shows what the last round does, of enough steps that clients disagree, as FedExP needs it."""
+"""Training settings that keep the last round's network, with enough local steps for clients to diverge (for FedExP)."""
 WEIGHTED = LAST | {"class_weights": [1.0, 3.0, 0.5]}
 WEIGHS = "weights of classes change what it trains, or it refuses them"
 SHORT: dict[str, dict[str, Any]] = {
@@ -39,18 +39,19 @@ SHORT: dict[str, dict[str, Any]] = {
     "fedrep": {"head_epochs": 1},
     "vrex": {"beta": 2.0},
 }
-"""Settings of known algorithms that make three rounds worth testing; others run with their defaults."""
+"""Settings, by name of an algorithm of this package, with which its method acts within three rounds. Other algorithms
+are checked with their defaults."""
 MASKS = 'it learns masks, or says tasks = ("classification",): the same bits after a resume and in any order of clients'
-"""Title of a case that a plug-in about classes of images can only pass by saying so."""
+"""Title of the check on masks. A plug-in for image classes alone avoids the check by `tasks = ("classification",)`."""
 Kind = type[Algorithm]
 Networks = list[dict[str, Tensor]]
-"""The networks of a federation after its last round: that of the server, then that of each client."""
+"""State dicts of the networks after the last round: first the server's, then each client's."""
 Results = Callable[[Any, str], Networks]
-"""What a plug-in trains to, by the plug-in and the BN policy."""
+"""A function that trains a federation with a plug-in under a BN policy, and returns its networks."""
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what algorithms must satisfy, for each BN policy. Checks that need the same training share it."""
+    """Yield the checks that an algorithm class must pass, for each BN policy. Checks of one training train it once."""
     results = functools.cache(lambda plugin, bn: networks(federation(cls, bn, algorithm=plugin, training=LAST)))
     yield Case("its own layers start from the seed alone", partial(layers_from_the_seed, cls))
     yield Case("its loss is a mean over the images of a batch", partial(loss_is_a_mean, cls, partial(federation, cls)))
@@ -63,7 +64,9 @@ def cases(cls: Kind) -> Iterator[Case]:
             title = "it learns, resumes to the same bits, and the order of clients makes no difference"
             yield Case(f"{title}: bn {bn}, {norm}", partial(trains, cls, bn, norm))
         yield Case(f"it resumes with a part of the clients: bn {bn}", partial(resumes_with_a_part, cls, bn))
-        yield Case(f"what the policy keeps stays at home: bn {bn}", partial(leaves_at_home, cls, bn))
+        yield Case(
+            f"tensors that stay at a client depend on no other client: bn {bn}", partial(leaves_at_home, cls, bn)
+        )
     if "segmentation" in cls.tasks:
         yield Case(MASKS, partial(learns_masks, cls, partial(outlining, cls)))
     yield Case("its loss falls where classes can be told apart", partial(loss_falls, cls))
@@ -76,7 +79,11 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 
 def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc", **options: Any) -> Federation:
-    """Return a federation that trains with an algorithm."""
+    """Return an untrained federation for an algorithm class, whose training data also validate.
+
+    `norm` names the network of the fixtures, each letter of `names` is a client, and `options` are further arguments of
+    the specification.
+    """
     # The large network in float32: in float64 it would take twice as long.
     dtype = torch.float32 if norm == LARGE else torch.float64
     data = clients(dtype=dtype)
@@ -87,30 +94,31 @@ def federation(cls: Kind, bn: str, norm: str = "batch norm", names: str = "abc",
 
 
 def usual(cls: Kind) -> Algorithm:
-    """Return the algorithm with the settings with which `fedshift test-plugin` tries it."""
+    """Return an instance of the algorithm with the settings that the checks use: SHORT's, or its defaults."""
     plugin: Algorithm = made(cls, **SHORT.get(cls.name, {}))
     return plugin
 
 
 def _shares_by_policy(cls: Kind) -> bool:
-    """Return whether an algorithm that allows several values of `bn` overrides `shared`, the tensors that travel."""
+    """Return True if the algorithm allows several BN policies and overrides `shared`, which names the sent tensors."""
     return len(cls.policies) > 1 and cls.shared is not Algorithm.shared
 
 
 def _pools(algorithm: Algorithm) -> bool:
-    """Return whether all sites make one client."""
+    """Return True if the algorithm pools the data of all sites into one client."""
     return bool(algorithm.collaboration.count(2) == 1)
 
 
 def _state_of(trained: Federation, client: str) -> dict[str, torch.Tensor]:
-    """Return the final state of a client; where data are pooled, that is everybody's model."""
+    """Return the state dict of a client's final network; where all sites are pooled, of the one common network."""
     return trained.global_state() if _pools(trained.algorithm) else trained.client_state(client)
 
 
 def learns(build: Callable[[str], Federation]) -> Federation:
-    """Check a federation, which `build` makes of clients in the order of their names, and return it after training.
+    """Check that a training is finite and reproducible, and return the trained federation.
 
-    Numbers must be finite, and bits equal after a resume and in any order of clients.
+    `build` makes an untrained federation of the clients that the letters of its argument name. Tensors and losses must
+    be finite, and all bits equal after a resume and in any order of clients.
     """
     trained = build("abc").run(2)
     shapes = _shapes(trained)
@@ -134,7 +142,7 @@ def learns(build: Callable[[str], Federation]) -> Federation:
 
 
 def moves(trained: Federation, start: nn.Module, bn: str, norm: str = "batch norm") -> None:
-    """Check that weights and running statistics have moved."""
+    """Check that training changed the weights and, with batch norm, the running means of the network `start`."""
     before, after = start.state_dict(), trained.global_state()
     weight = after["0.weight"]
     require(not torch.equal(weight, before["0.weight"].to(weight)), "the model does not change")
@@ -146,11 +154,12 @@ def moves(trained: Federation, start: nn.Module, bn: str, norm: str = "batch nor
 
 
 def _shapes(trained: Federation) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor in a federation's checkpoint, by its name."""
     return {name: tuple(value.shape) for name, value in trained.tensors().items()}
 
 
 def trains(cls: Kind, bn: str, norm: str) -> None:
-    """Check that training changes the model and passes `learns`, and that a client can load the result."""
+    """Check that training passes `learns` and `moves`, and that its state dicts load into an ordinary network."""
     with watched(cls):
         trained = learns(lambda names: federation(cls, bn, norm, names))
     moves(trained, network(norm), bn, norm)
@@ -159,7 +168,7 @@ def trains(cls: Kind, bn: str, norm: str) -> None:
 
 
 def outlining(cls: Kind, names: str, addon: Any = None) -> Federation:
-    """Return a federation that trains on masks with an algorithm."""
+    """Return an untrained segmentation federation for an algorithm class; each letter of `names` is a client."""
     data = outlined()
     sites = {name: data[name] for name in names}
     specification = Specification.open(
@@ -173,7 +182,7 @@ def outlining(cls: Kind, names: str, addon: Any = None) -> Federation:
 
 
 def learns_masks(cls: type[Algorithm] | type[Addon], build: Callable[[str], Federation]) -> None:
-    """Check that training on masks, as `build` sets it up, changes the model and passes `learns`."""
+    """Check that a segmentation training changes the model and passes `learns`, to which `build` is given."""
     with watched(cls):
         trained = learns(build)
     start = outlining_network().state_dict()["0.weight"]
@@ -181,7 +190,7 @@ def learns_masks(cls: type[Algorithm] | type[Addon], build: Callable[[str], Fede
 
 
 def layers_from_the_seed(cls: type[Algorithm] | type[Addon]) -> None:
-    """Check that layers which `extend` adds start from the seed alone, and differ between seeds."""
+    """Check that the layers which `extend` adds are initialised by the seed alone, and differently for another seed."""
     one, again, other = (extended(made(cls), network(), seed).state_dict() for seed in (1, 1, 2))
     changed = differing(one, again)
     require(not changed, f"its layers must start from the seed alone: {changed}")
@@ -192,7 +201,10 @@ def layers_from_the_seed(cls: type[Algorithm] | type[Addon]) -> None:
 
 
 def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Federation]) -> None:
-    """Check that a batch in which each image is there twice has about the same loss, where the class has its own."""
+    """Check that a class's own loss is a mean over images: a batch with each image twice has about the same loss.
+
+    `build` makes a federation under a BN policy. A class that does not override `loss` passes.
+    """
     if cls.loss is Algorithm.loss:
         return
     ratios = list[float]()
@@ -216,9 +228,10 @@ def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Fede
 def weighs_classes(
     cls: type[Algorithm] | type[Addon], build: Callable[..., Federation], usually: Callable[[], Networks]
 ) -> None:
-    """Check that `training.class_weights` changes a bit; a plug-in whose loss does not use them refuses them.
+    """Check that `training.class_weights` changes the trained networks, or that the plug-in refuses it by UserError.
 
-    `usually` returns the networks that a federation trains to with the settings LAST, without weights.
+    `build` makes a federation with given training settings. `usually` returns the networks after training with the
+    settings LAST, without class weights.
     """
     with contextlib.suppress(UserError), watched(cls):
         words = "its loss ignores training.class_weights; make it with `class_loss`, or refuse them in `require`"
@@ -226,7 +239,7 @@ def weighs_classes(
 
 
 def resumes_with_a_part(cls: Kind, bn: str) -> None:
-    """Check that clients which come and go find what they keep, through a file without pickle."""
+    """Check that with partial participation a training resumes to equal bits from a safetensors file of its state."""
     training = {**SETTINGS, "participation": 0.6, "rounds": 4}
     whole = federation(cls, bn, training=training)
     for _ in range(2):
@@ -241,7 +254,7 @@ def resumes_with_a_part(cls: Kind, bn: str) -> None:
 
 
 def refused(cls: Kind, bn: str) -> None:
-    """Check the error of a combination that has no meaning."""
+    """Check that a BN policy that the algorithm does not list is refused in one line, with the reason and a remedy."""
     words = refusal(lambda: federation(cls, bn), f"bn {bn} is accepted, and is not in policies")
     require(bool(cls.why), f"`why` must say what is wrong with bn {bn}")
     require("\n" not in words, "the error has several lines")
@@ -249,7 +262,7 @@ def refused(cls: Kind, bn: str) -> None:
 
 
 def leaves_at_home(cls: Kind, bn: str) -> None:
-    """Check that a client's own tensors do not depend on how many clients there are, in the first round."""
+    """Check that the tensors which a client keeps have the same bits after one round with and without other clients."""
     # Where data are pooled, nothing belongs to a client.
     if _pools(made(cls)):
         return
@@ -274,7 +287,7 @@ def loss_falls(cls: Kind) -> None:
 
 
 def differs(cls: Kind, results: Results) -> None:
-    """Check that results are not those of the base class, under one BN policy at least."""
+    """Check that under some BN policy the trained networks differ from those of the base class. `results` trains."""
     parents = (parent for parent in cls.__mro__[1:] if issubclass(parent, Algorithm))
     # Helpers that several algorithms share train nothing by themselves.
     base = next(p for p in parents if p is Algorithm or not p.__module__.rpartition(".")[2].startswith("_"))
@@ -282,24 +295,25 @@ def differs(cls: Kind, results: Results) -> None:
     if cls.name == "fedavg" or cls.stands_for:
         return
     same = all(alike(results(usual(cls), bn), results(base(), bn)) for bn in cls.policies)
-    require(not same, f"it trains to the bits of {base.__name__}: no method of it has an effect")
+    require(not same, f"its trained networks have the bits of {base.__name__}: none of its methods has an effect")
 
 
 def networks(federation: Federation) -> Networks:
-    """Train a federation, and return its networks."""
+    """Train a federation to its end, and return the networks of the server and of each client."""
     trained = federation.run()
     return [trained.global_state(), *(_state_of(trained, client) for client in "abc")]
 
 
 def alike(first: Networks, second: Networks) -> bool:
-    """Return whether the networks of two federations have the same bits, and layers of the same sizes."""
+    """Return True if two lists of state dicts have the same names, shapes and bits."""
     return not any(differing(*pair) for pair in zip(first, second, strict=True))
 
 
 def setting_matters(build: Callable[[], Any], field: str, results: Results, policies: Sequence[str]) -> None:
-    """Check that a numeric setting of the plug-in that `build` makes is read, or that another value changes a bit.
+    """Check that a numeric setting has an effect: another value changes trained bits, or the plug-in's code reads it.
 
-    It must do so under one of the BN policies at least.
+    `build` makes the plug-in, `field` names the setting, and `results` trains a plug-in under a BN policy. An effect
+    under one of the `policies` suffices.
     """
     usual = build()
     tried = False
@@ -318,7 +332,7 @@ def setting_matters(build: Callable[[], Any], field: str, results: Results, poli
     require(not tried, words)
 
 
-# ---- hooks, watched while a federation trains: what they return, and what they change
+# ---- hooks, wrapped while a federation trains: checks of what they return and change
 
 
 IN_PLACE = ("begin", "correct", "update")
@@ -333,7 +347,10 @@ READ = ("server_state", "client_state", "sample", "broadcast", "download", "roun
 
 @contextlib.contextmanager
 def watched(cls: type[Plugin]) -> Iterator[None]:
-    """Let the hooks that a class overrides raise Broken where they break what the base class says, in the block."""
+    """Inside the block, wrap each hook that `cls` overrides so that it raises Broken if it breaks the hook's rules.
+
+    The rules are those of the base class's documentation: what a hook returns, and what it may change.
+    """
     kind = next(base for base in cls.__mro__ if "kind" in vars(base))
     names = {"loss", *IN_PLACE, *TENSORS, *GRADIENTS, *READ}
     seen = _Seen({}, {})
@@ -349,13 +366,18 @@ def watched(cls: type[Plugin]) -> Iterator[None]:
 
 
 class _Seen(NamedTuple):
-    """What hooks have done so far: states of torch's generator with their rounds, and shapes of reports by round."""
+    """Observations of one training: the round of each state of torch's generator, and the shapes reported per round.
+
+    `draws` maps the bytes of a generator's state to a round; `reports` maps a round to the shapes of the first report.
+    """
 
     draws: dict[bytes, int]
     reports: dict[int, dict[str, tuple[int, ...]]]
 
 
 def _watching(name: str, hook: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
+    """Return a hook wrapped so that each call checks what the hook returns and what it changes; see `watched`."""
+
     @functools.wraps(hook)
     def watching(plugin: Plugin, *arguments: Any) -> Any:
         before = torch.random.get_rng_state()
@@ -395,6 +417,7 @@ def _watching(name: str, hook: Callable[..., Any], seen: _Seen) -> Callable[...,
 
 
 def _require_tensors(words: str, result: object) -> None:
+    """Raise Broken, whose message begins with `words`, unless `result` is a dict of tensors."""
     require(isinstance(result, dict), f"{words}: it is a {type(result).__name__}")
     assert isinstance(result, dict)
     for key, value in result.items():
@@ -402,7 +425,7 @@ def _require_tensors(words: str, result: object) -> None:
 
 
 def _modes(model: nn.Module | None) -> dict[str, bool]:
-    """Return which layers train, and which parameters have a gradient, by their paths."""
+    """Return the training flag of each layer and the `requires_grad` of each parameter, by path; {} without a model."""
     if model is None:
         return {}
     layers = {path or "all": layer.training for path, layer in model.named_modules()}
@@ -410,7 +433,7 @@ def _modes(model: nn.Module | None) -> dict[str, bool]:
 
 
 def _require_own(name: str, local: Any, vector: Tensor) -> None:
-    """Raise Broken for state that holds a graph, or that is a view of the network and so changes with it."""
+    """Raise Broken if a tensor of `local.state` has an autograd graph, or shares memory with the network's `vector`."""
     for key, value in local.state.items():
         words = f"after {name}, {key!r} of the state holds the graph of a backward pass, which grows; detach() it"
         require(not value.requires_grad, words)
@@ -421,7 +444,11 @@ def _require_own(name: str, local: Any, vector: Tensor) -> None:
 def _require_alike(
     report: dict[str, Tensor], local: Any, plugin: Any, reports: dict[int, dict[str, tuple[int, ...]]]
 ) -> None:
-    """Raise Broken unless all clients of a round report tensors alike, which are averaged, counted as floats each."""
+    """Raise Broken if reports of one round differ in names or shapes, or have numbers wider than the network's.
+
+    Reported tensors are averaged over clients, except for those that the plug-in's `per_client` names. The ledger of
+    traffic counts each number as one float of the network. `reports` maps a round to the shapes of its first report.
+    """
     shapes = {key: tuple(value.shape) for key, value in report.items()}
     other = reports.setdefault(local.round, shapes)
     averaged = (shapes.keys() | other.keys()) - plugin.per_client
@@ -434,6 +461,7 @@ def _require_alike(
 
 
 def _require_loss(result: object, images: int) -> None:
+    """Raise Broken unless a `loss` hook's result is a scalar tensor and logits with one row for each of the images."""
     words = "loss must return two tensors: the mean loss of the batch, of shape (), and the logits (batch, classes)"
     pair = isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Tensor) for part in result)
     require(pair, f"{words}; it returns a {type(result).__name__}")
@@ -444,7 +472,11 @@ def _require_loss(result: object, images: int) -> None:
 
 
 def _require_draws(name: str, before: Tensor, first: Callable[[bytes, int], int], number: int) -> None:
-    """Raise Broken if a hook leaves torch's generator in a state that it had after another round."""
+    """Raise Broken if a hook leaves torch's generator in a state that it also left in another round.
+
+    `before` is the state before the hook ran. `first` maps a state and this round's `number` to the first round with
+    that state.
+    """
     after = torch.random.get_rng_state()
     if not torch.equal(after, before):
         words = f"{name} sets torch's generator to one state in each round, so that later draws repeat themselves"

@@ -1,4 +1,4 @@
-"""A case of the contract: one requirement, for one plug-in and one setting; and the cases of plug-ins of all kinds."""
+"""The class of a check of the contract, the guard in which each check runs, and the checks of plug-ins of all kinds."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from ..core.plugin import Plugin
 from ..core.registry import build, get
 
 SLOW = {"torch", "torchvision", "monai", "pandas", "scipy", "sklearn", "matplotlib"}
-"""Libraries that take long to import."""
+"""Libraries that take long to import, which the file of a plug-in may import inside of methods only."""
 
 
 class Broken(AssertionError):  # noqa: N818 - a requirement is broken, and no error was made
-    """A requirement of the contract that a plug-in does not satisfy."""
+    """The error of a check: the plug-in does not satisfy a requirement of the contract."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A requirement in words, and the function that raises an error, usually Broken, where it does not hold.
+    """One check of a plug-in: the requirement as a title, and a function that raises an error if it does not hold.
 
-    A case of `advice` may rightly fail: its words are shown, and the plug-in passes all the same.
+    The error is usually Broken. If `advice` is True, a failure is only reported, and the plug-in passes all the same.
     """
 
     title: str
@@ -46,13 +46,13 @@ class Case:
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise Broken with some words unless something holds."""
+    """Raise Broken with the message `what` unless `holds` is True."""
     if not holds:
         raise Broken(what)
 
 
 def refusal(call: Callable[[], object], what: str) -> str:
-    """Return the words of the UserError that a call raises. Raises Broken, with `what`, if it raises none."""
+    """Return the message of the UserError that `call` raises. Raises Broken, with `what`, if `call` raises none."""
     try:
         call()
     except UserError as error:
@@ -61,23 +61,23 @@ def refusal(call: Callable[[], object], what: str) -> str:
 
 
 def needed(cls: type[Plugin]) -> dict[str, Any]:
-    """Return values for the settings that have no default: the first of their examples, else a path."""
+    """Return a value for each required setting of a plug-in class: its first example, or else the path `images.csv`."""
     required = {k: field for k, field in cls.model_fields.items() if field.is_required()}
     return {k: (field.examples or ["images.csv"])[0] for k, field in required.items()}
 
 
 def made(cls: type[Plugin], **settings: Any) -> Any:
-    """Return a plug-in that is built by its name, with its defaults."""
+    """Return a plug-in that the registry builds by its name, with default settings except for those given."""
     return build(cls.kind, {"name": cls.name, **needed(cls), **settings})
 
 
 def numeric(cls: type[Plugin]) -> list[str]:
-    """Return the names of the settings that are numbers."""
+    """Return the names of a plug-in class's settings whose type is int or float."""
     return [name for name, field in cls.model_fields.items() if field.annotation in (int, float)]
 
 
 def variants(plugin: Plugin) -> Iterator[Any]:
-    """Yield the plug-in, and then with each other value of its settings that are words or true and false."""
+    """Yield the plug-in, then copies with one setting changed: to each other choice of a Literal or Boolean setting."""
     yield plugin
     for name, field in type(plugin).model_fields.items():
         values = get_args(field.annotation)
@@ -89,7 +89,7 @@ def variants(plugin: Plugin) -> Iterator[Any]:
 
 
 def others(plugin: Plugin, field: str) -> Iterator[Any]:
-    """Yield the plug-in with other values of a numeric setting, of those that its bounds allow."""
+    """Yield copies of the plug-in with other values of the numeric setting `field`, as far as its bounds allow them."""
     value = getattr(plugin, field)
     for changed in dict.fromkeys((2 * value, value / 2, value + 1, 0, 1, 0.5, 10)):
         if changed != value:
@@ -99,7 +99,7 @@ def others(plugin: Plugin, field: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def reading(cls: type[Plugin], read: set[str]) -> Iterator[None]:
-    """Add the names of all attributes that are read in the block from plug-ins of a class."""
+    """Inside the block, add to `read` the name of each attribute that is read from an instance of `cls`."""
 
     def watching(plugin: Plugin, name: str) -> Any:
         read.add(name)
@@ -129,14 +129,15 @@ PROCESS: dict[str, tuple[Callable[[], Any], Callable[[Any], object], str]] = {
         "close them, or paint on the figure that `picture` gives",
     ),
 }
-"""What all code of a process shares, how it is read and set back, and what a plug-in that changes it should do."""
+"""State that all code of a process shares, by its name in messages: a function that reads the state, a function that
+restores it, and the remedy for a plug-in that changes it."""
 
 
 def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
-    """Run a check in an empty working folder.
+    """Run a check in an empty working folder, and raise Broken if the plug-in leaves side effects.
 
-    Raises Broken if the plug-in keeps anything in its file or class, changes what all code of the process shares, or
-    writes into the working folder. Such a fault is the cause of others, so it is reported in their place.
+    Side effects are changed values in the plug-in's module or classes, changed state of the process (see PROCESS), and
+    files in the working folder. They often cause the error of the check itself, so they are reported in its place.
     """
     kept = _kept(cls)
     # The position of a generator counts, too: few draws leave the words of its state as they were.
@@ -159,7 +160,7 @@ def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
         )
         raise Broken(f"it changes {', '.join(changed)} of its file, {words}") from cause
     if written:
-        raise Broken(f"it writes {', '.join(written)} into the working folder, where runs meet: write no file")
+        raise Broken(f"it writes {', '.join(written)} into the working folder, which all runs share: write no file")
     if isinstance(cause, ValidationError) and cause.errors()[0]["type"] == "frozen_instance":
         words = "and a plug-in never changes; keep tensors in the state that hooks are given"
         raise Broken(f"it sets self.{cause.errors()[0]['loc'][0]}, {words}")
@@ -168,7 +169,7 @@ def guarded(cls: type[Plugin], check: Callable[[], None]) -> None:
 
 
 def _attempt(check: Callable[[], None]) -> tuple[Exception | None, list[str]]:
-    """Run a check in an empty working folder; return its error, if any, and the names of the files that it leaves."""
+    """Run a check in an empty folder. Return its error, or None, and the names of the files that it leaves there."""
     cause: Exception | None = None
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.chdir(folder):
@@ -180,16 +181,20 @@ def _attempt(check: Callable[[], None]) -> tuple[Exception | None, list[str]]:
 
 
 def own_classes(cls: type[Plugin]) -> list[type]:
-    """Return the classes that a plug-in's file defines."""
+    """Return all classes that the file of a plug-in class defines."""
     return [c for c in vars(sys.modules[cls.__module__]).values() if _is_own(c, cls) and inspect.isclass(c)]
 
 
 def _is_own(thing: object, cls: type[Plugin]) -> bool:
+    """Return True if a class or function is defined in the file of the plug-in class."""
     return getattr(thing, "__module__", None) == cls.__module__
 
 
 def _kept(cls: type[Plugin]) -> dict[str, bytes]:
-    """Return the values that a plug-in's file, classes and functions hold, by name, as bytes."""
+    """Return the pickled values of all variables in a plug-in's module, classes and functions, by name.
+
+    Comparing two results shows state that a plug-in keeps between calls. Values that cannot be pickled are left out.
+    """
     kept = {}
     places = {"": vars(sys.modules[cls.__module__])} | {f"{c.__name__}.": vars(c) for c in own_classes(cls)}
     for place, values in places.items():
@@ -206,28 +211,28 @@ def _kept(cls: type[Plugin]) -> dict[str, bytes]:
 
 
 def of_every_kind(cls: type[Plugin]) -> Iterator[Case]:
-    """Yield what plug-ins of all kinds must satisfy."""
+    """Yield the checks that a plug-in class of any kind must pass."""
     yield Case("it is built from its name", partial(built_from_its_name, cls))
-    yield Case("it says what it is", partial(described, cls))
+    yield Case("its class and settings are described", partial(described, cls))
     yield Case("its file holds one public class, and is imported quickly", partial(one_light_file, cls))
     yield Case(
         "its code asks for nothing that differs between machines or processes", partial(repeatable, cls), advice=True
     )
-    yield Case("its methods take what they are given", partial(takes_what_it_is_given, cls))
-    yield Case("its settings survive as plain data", partial(plain, cls))
-    yield Case("it cannot be changed", partial(frozen, cls))
+    yield Case("its methods take the arguments of the base class", partial(takes_what_it_is_given, cls))
+    yield Case("its settings are the same after they are written and read again", partial(plain, cls))
+    yield Case("its attributes cannot be set after it is built", partial(frozen, cls))
     yield Case("an unknown key is refused with the closest known one", partial(unknown_keys_are_refused, cls))
 
 
 def built_from_its_name(cls: type[Plugin]) -> None:
-    """Check that the name leads to the class."""
+    """Check that the registry finds the class by its name and builds an instance of it."""
     plugin = made(cls) if needed(cls) else build(cls.kind, cls.name)
     require(type(plugin) is cls, f"the name {cls.name} leads to {type(plugin)}")
     require(get(cls.kind, cls.name) is cls, f"{cls.name} is not found by its name")
 
 
 def described(cls: type[Plugin]) -> None:
-    """Check docstring and descriptions."""
+    """Check that the class has a docstring, each setting a description, and a method its source in `paper`."""
     require(bool(vars(cls).get("__doc__")), "it needs its own docstring")
     require(len(cls.summary()) > 10, "the first line of its docstring is too short: lists show it")
     undescribed = [k for k, field in cls.model_fields.items() if not field.description]
@@ -238,7 +243,7 @@ def described(cls: type[Plugin]) -> None:
 
 
 def one_light_file(cls: type[Plugin]) -> None:
-    """Check the classes of its file, and what is imported with it."""
+    """Check that the plug-in's file has one public class, and imports no slow library when it is imported."""
     module = sys.modules[cls.__module__]
     classes = [
         thing for thing in vars(module).values() if inspect.isclass(thing) and thing.__module__ == cls.__module__
@@ -254,7 +259,10 @@ def one_light_file(cls: type[Plugin]) -> None:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the libraries that are imported when a file is: not those in functions or under TYPE_CHECKING."""
+    """Yield the top-level packages that are imported when a file is imported, given its syntax tree.
+
+    Imports in functions and under TYPE_CHECKING are left out.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -271,14 +279,18 @@ _CLOCK = "it differs each time"
 ELSEWHERE = {
     **dict.fromkeys(("default_rng", "RandomState"), _SEEDS),
     **dict.fromkeys(("time", "now", "today", "uuid4", "urandom", "getpid"), _CLOCK),
-    "hash": "that of a text differs between processes; fedshift.core.digest.of does not",
-    "cuda": "a machine may have no such device; use .to(x) of a tensor that is given",
+    "hash": "the hash of a text differs between processes; use fedshift.core.digest.of",
+    "cuda": "a machine may have no such device; use .to(x) with a tensor that the hook is given",
 }
-"""Calls whose results no seed of a study decides, by the last part of their names."""
+"""Functions whose results differ between machines, processes or calls whatever the seed of a study: the reason or the
+remedy by the last part of a function's name."""
 
 
 def repeatable(cls: type[Plugin]) -> None:
-    """Check the calls in its file by name: some faults show only in another process, or on another device."""
+    """Check that the plug-in's file calls no function of ELSEWHERE, whose result differs between processes or devices.
+
+    The source is read, since such a fault does not show in one process. A generator that is given a seed is allowed.
+    """
     for call in _calls(ast.parse(inspect.getsource(sys.modules[cls.__module__]))):
         name = ast.unparse(call.func)
         reason = ELSEWHERE.get(name.rpartition(".")[2])
@@ -287,7 +299,7 @@ def repeatable(cls: type[Plugin]) -> None:
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls of a file, but those that make the hash of an object, which no result depends on."""
+    """Yield the calls in a syntax tree, without calls in methods `__hash__`, on which no result depends."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Call):
             yield node
@@ -296,7 +308,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def takes_what_it_is_given(cls: type[Plugin]) -> None:
-    """Check that each public method is one of a base class, and can be called with the arguments of that."""
+    """Check that each public method overrides one of the base class and accepts the same arguments."""
     cls.require_hooks()
     kind = next(base for base in cls.__mro__ if "kind" in vars(base))
     for name, method in vars(cls).items():
@@ -311,7 +323,7 @@ def takes_what_it_is_given(cls: type[Plugin]) -> None:
 
 
 def plain(cls: type[Plugin]) -> None:
-    """Check that settings are equal after they were written and read."""
+    """Check that a plug-in built from its own plain data, `spec()`, equals the plug-in."""
     plugin = made(cls)
     again = build(cls.kind, plugin.spec())
     require(
@@ -321,7 +333,7 @@ def plain(cls: type[Plugin]) -> None:
 
 
 def frozen(cls: type[Plugin]) -> None:
-    """Check that no attribute can be set."""
+    """Check that setting any attribute of a built plug-in raises an error."""
     plugin = made(cls)
     for field in (*cls.model_fields, "something"):
         try:
@@ -332,7 +344,7 @@ def frozen(cls: type[Plugin]) -> None:
 
 
 def unknown_keys_are_refused(cls: type[Plugin]) -> None:
-    """Check the error of a misspelt setting."""
+    """Check that a misspelt setting raises a UserError that names it and suggests the closest setting."""
     for field in cls.model_fields or ["settin"]:
         spec = {"name": cls.name, **needed(cls), f"{field}g": 1}
         words = refusal(lambda spec=spec: build(cls.kind, spec), f"the unknown setting {field}g is accepted")  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The contract of datasets: of their card and of their miniature."""
+"""Checks of datasets: their data card, and their miniature (a small synthetic set in the layout of the raw files)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ SMALL: dict[str, dict[str, Any]] = {
     "cifar10c": {"bases": 20},
     "digits_five": {"images": 10},
 }
-"""Settings of known datasets that make their miniatures small; others are drawn with their defaults."""
+"""Settings, by name of a dataset of this package, that make its miniature small. Other datasets have their defaults."""
 MOST = 100
-"""Images of a miniature that are read, about."""
+"""About how many images of a miniature are read."""
 Kind = type[Dataset]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what datasets must satisfy."""
-    yield Case("it says where it is from", partial(says_where_it_is_from, cls))
+    """Yield the checks that a dataset class must pass."""
+    yield Case("its card, classes and nouns are complete", partial(says_where_it_is_from, cls))
     yield Case("its miniature is read as documented", partial(miniature_is_read, cls))
 
 
 def _listed_backwards(place: Any = ".") -> list[str]:
+    """Return `os.listdir(place)` in reverse order, as another file system may list a folder."""
     return listdir(place)[::-1]  # noqa: PTH208 - it stands for that function
 
 
 class _Backwards(Iterator[Any]):
-    """The entries of a folder in the opposite order, as another file system may list them."""
+    """A stand-in for `os.scandir` that yields a folder's entries in reverse order, as another file system may do."""
 
     def __init__(self, place: Any = ".") -> None:
         with scandir(place) as entries:
@@ -58,7 +59,7 @@ class _Backwards(Iterator[Any]):
 
 
 def says_where_it_is_from(cls: Kind) -> None:
-    """Check the card, the classes, and the nouns of its sites and samples."""
+    """Check the data card, the number of classes, and the nouns for sites (`site_kind`) and samples (`sample_noun`)."""
     dataset = made(cls)
     card = dataset.card()
     require(all((card.title, card.source, card.licence)), "its card needs title, source and licence")
@@ -69,7 +70,7 @@ def says_where_it_is_from(cls: Kind) -> None:
 
 
 def miniature_is_read(cls: Kind) -> None:
-    """Check the table of samples, images of one form, and the same bytes each time."""
+    """Check the miniature, if the dataset has one: its sample table, its images, and equal bytes when written twice."""
     dataset = made(cls, **SMALL.get(cls.name, {}))
     if dataset.has_miniature:
         with tempfile.TemporaryDirectory() as folder:
@@ -77,13 +78,20 @@ def miniature_is_read(cls: Kind) -> None:
 
 
 def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
+    """Write the miniature into two folders and check that their files are equal, and that `open` reads them correctly.
+
+    The sample table must not depend on the order of a folder's files, and `open` must write no file.
+    """
     for folder in (one, two):
         folder.mkdir()
         dataset.miniature(folder)
     files = [f.relative_to(one) for f in sorted(one.rglob("*")) if f.is_file()]
     require(bool(files), "its miniature writes no file")
     for file in files:
-        require((one / file).read_bytes() == (two / file).read_bytes(), f"its miniature has other bytes in {file}")
+        require(
+            (one / file).read_bytes() == (two / file).read_bytes(),
+            f"its miniature writes other bytes the second time in {file}; draw from fedshift.core.rng alone",
+        )
     opened = dataset.open(one)
     samples = opened.samples
     with mock.patch("os.scandir", _Backwards), mock.patch("os.listdir", _listed_backwards):
@@ -100,12 +108,15 @@ def _check_miniature(dataset: Dataset, one: Path, two: Path) -> None:
 
 
 def _check_table(dataset: Dataset, opened: Opened) -> None:
-    """Check names, sites, labels and patients of the table of samples, and the columns that `further` names."""
+    """Check the sample table: unique text names, sites, patients, class numbers, and the columns named in `further`."""
     samples = opened.samples
-    require(bool(samples["sample"].is_unique), "names of samples are there twice")
+    require(bool(samples["sample"].is_unique), "names of samples occur twice")
     whole = samples["label"].dtype.kind in "iu"
     require(whole, f"labels are {samples['label'].dtype}, and must be whole numbers (int)")
-    require(bool(samples["label"].between(0, len(dataset.classes) - 1).all()), "a label is not the number of a class")
+    require(
+        bool(samples["label"].between(0, len(dataset.classes) - 1).all()),
+        "a label is no number of a class, which count from 0",
+    )
     require(bool(samples["site"].value_counts().min() > 1), "a site has a single sample")
     require("patient" in samples, "the table of samples has no column patient")
     for column in ("sample", "site", "patient"):
@@ -120,7 +131,10 @@ def _check_table(dataset: Dataset, opened: Opened) -> None:
 
 
 def _check_images(dataset: Dataset, opened: Opened) -> None:
-    """Check the form of images and masks. Images are read in any order, by several threads, and again after a kill."""
+    """Check dtype, shape and values of images and masks, and that each read of an image returns the same pixels.
+
+    Images are read twice, one after another, and by several threads at once.
+    """
     first = opened.image(0).copy()
     form = (first.dtype, first.ndim)
     require(form in ((np.dtype(np.uint8), 3), (np.dtype(np.float32), 1)), f"an image is {form[0]} of {form[1]} axes")

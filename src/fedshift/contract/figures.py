@@ -1,4 +1,4 @@
-"""The contract of figures: on any results, invented here, also where some are missing."""
+"""Checks of figures, on invented results of a study, some of which are missing or undefined."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from ..figures._canvas import INK
 from .case import Broken, Case, made, require
 
 NASTY = '<b>"&$x</b>'
+"""A site's name full of markup, which a figure must escape."""
 Kind = type[Figure]
 LIMIT = 200_000
-"""Characters that a figure may have."""
+"""The most characters that the SVG of a figure may have."""
 
 
 def row(condition: str, site: str, value: float, role: str = "internal", **columns: Any) -> dict[str, Any]:
-    """Return a row of scores, of one run a condition and seed."""
+    """Return an invented row of a study's score table: the accuracy `value` at a site. `columns` replace or add values.
+
+    `condition` (algorithm x batch norm policy x settings) and seed make the run's id.
+    """
     seed = columns.get("seed", 0)
     return {
         "run": f"{condition}-{seed}",
@@ -45,7 +49,10 @@ def row(condition: str, site: str, value: float, role: str = "internal", **colum
 
 
 def moment(number: int, site: str, split: str, loss: float, accuracy: float = 0.5, **columns: Any) -> dict[str, Any]:
-    """Return a row of rounds."""
+    """Return an invented row of a study's table of rounds: loss and accuracy at a site in round `number`.
+
+    `split` is train or val; only rows of train have traffic. `columns` replace or add values.
+    """
     moved = 1000 * (split == "train")
     base = {"round": number, "site": site, "split": split, "loss": loss, "accuracy": accuracy, "seed": 0}
     base |= {"floats_down": moved, "floats_up": moved, "condition": "FedAvg", "held_out": ""} | columns
@@ -58,7 +65,11 @@ def results_of(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     metric: str = "accuracy",
 ) -> Results:
-    """Return results with these scores and rounds; sites in the order in which they come."""
+    """Return a study's results made of rows of scores and of rounds (see `row` and `moment`).
+
+    Sites are ordered by their first row. `settings` maps a run's id to its settings by dotted path, and `metric` is the
+    headline metric.
+    """
     table = pd.DataFrame(list(scores))
     history = pd.DataFrame(list(rounds))
     if len(table):
@@ -77,17 +88,18 @@ def results_of(
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what figures must satisfy."""
+    """Yield the checks that a figure class must pass."""
     for problem in ("scores", "nothing", "lost sites", "undefined values"):
         yield Case(f"it is deterministic and draws any results: {problem}", partial(draws, cls, problem))
 
 
 def _costly(*arguments: object) -> Any:
+    """Raise Broken: stands for a slow function of the results that a caption must not call."""
     raise Broken("its caption reads predictions, which takes long; do that in `draw`")
 
 
 def _require_harmless(figure: Figure, root: ElementTree.Element) -> None:
-    """Raise Broken for a script, for a link out of the page, and for images that the class does not tell of."""
+    """Raise Broken if an SVG has a script, a link out of the page, or images although `shows_images` is False."""
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
     require("script" not in tags, "it holds a script, and a page is looked at only")
     links = [v for e in root.iter() for k, v in e.attrib.items() if k.endswith("href") and v[:1] != "#"]
@@ -99,7 +111,11 @@ def _require_harmless(figure: Figure, root: ElementTree.Element) -> None:
 
 
 def draws(cls: Kind, what: str) -> None:
-    """Check that a figure is well-formed, the same each time, coloured by the page; names that are markup stay text."""
+    """Check the SVG and the caption that a figure makes of invented results, of which `what` names the defect.
+
+    The SVG must be well-formed XML with escaped names, the same each time, without colours of its own for text, and
+    below LIMIT characters. Results and matplotlib's settings must stay unchanged.
+    """
     figure = made(cls)
     scores = [row("FedAvg", site, 0.8, role) for site, role in ((NASTY, "internal"), ("east", "external"))]
     rounds = [moment(number, site, "train", 1 / number) for number in (1, 2) for site in (NASTY, "west")]

@@ -1,4 +1,4 @@
-"""Small networks and clients on which plug-ins are checked."""
+"""Small networks and clients' data on which plug-ins are checked, and comparisons of tensors and networks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "no norm": lambda channels: nn.Identity(),
 }
 VECTORS = "batch norm of vectors"
-"""A network of vectors (FEATURES,), whose batch norm sees a single value of each image."""
+"""Name of the network for vectors (FEATURES,), whose batch norm sees one value per sample and channel."""
 FEATURES = 10
 LARGE = "large"
-"""A network with batch norm whose tensors average more than 100,000 floats."""
+"""Name of the network with batch norm whose tensors have more than 100,000 floats on average."""
 
 
 def large_network(dropout: float) -> nn.Sequential:
-    """Return one convolution with batch norm, and two linear layers: half a million floats in five tensors."""
+    """Return a network of one convolution with batch norm and two linear layers: half a million floats in five tensors.
+
+    `dropout` is the probability of a dropout layer.
+    """
     size = SHAPE[1] * SHAPE[2]
     return nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=1, bias=False),
@@ -42,14 +45,18 @@ def large_network(dropout: float) -> nn.Sequential:
 
 
 def vector_network(dropout: float) -> nn.Sequential:
-    """Return two linear layers with batch norm between them."""
+    """Return a network of two linear layers with batch norm and dropout between them, for inputs (n, FEATURES)."""
     return nn.Sequential(
         nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, CLASSES)
     )
 
 
 def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype: Any = torch.float64) -> nn.Module:
-    """Return two convolutions, each with its norm, and a linear layer. No name in it contains "bn"."""
+    """Return a small classifier for images (n, 2, 6, 6): two convolutions, each with a norm layer, and a linear layer.
+
+    `norm` is a key of NORMS, or LARGE or VECTORS for other networks. No name of a layer contains "bn", since batch norm
+    must be found by type.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if norm == LARGE:
@@ -78,7 +85,10 @@ def network(norm: str = "batch norm", dropout: float = 0.0, seed: int = 0, dtype
 def clients(
     sizes: Mapping[str, int] = SIZES, seed: int = 0, dtype: Any = torch.float64, shape: tuple[int, ...] = SHAPE
 ) -> dict[str, Any]:
-    """Return images and labels of each site; sites differ in brightness and contrast, classes in a gradient."""
+    """Return random images (n, *shape) and labels (n,) of each site, by its name; `sizes` maps a site to n.
+
+    Sites differ in brightness and contrast. Classes differ in a brightness gradient along the last axis.
+    """
     out = {}
     for k, (name, n) in enumerate(sizes.items()):
         rng = np.random.default_rng([seed, k])
@@ -90,7 +100,7 @@ def clients(
 
 
 def outlining_network() -> nn.Module:
-    """Return one convolution with batch norm, and a 1x1 convolution to the logits of each pixel."""
+    """Return a segmentation network: a convolution with batch norm, and a 1x1 convolution to each pixel's logits."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = (nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, CLASSES, 1))
@@ -98,27 +108,28 @@ def outlining_network() -> nn.Module:
 
 
 def outlined() -> dict[str, Any]:
-    """Return images and masks of each site: the right half of a mask has the image's class, the other has class 0."""
+    """Return images and masks of each site. The right half of a mask has the image's class, its left half class 0."""
     mask = (torch.arange(SHAPE[2]) >= SHAPE[2] // 2).expand(SHAPE[1:])
     return {name: (x, y[:, None, None] * mask) for name, (x, y) in clients().items()}
 
 
 def are_probabilities(logits: Tensor) -> bool:
-    """Return whether the rows (n, classes) are probabilities: logits are not, but by a rare chance."""
+    """Return True if the rows (n, classes) are non-negative and add up to 1, as probabilities do and logits do not."""
     return bool((logits >= 0).all()) and torch.allclose(logits.double().sum(1), torch.ones(len(logits)).double())
 
 
 def differing(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of tensors that are not the same bits in both, or not in both."""
+    """Return the names of tensors that two state dicts do not both have with equal bits."""
     return [
         k for k in sorted(one.keys() | two.keys()) if k not in one or k not in two or not torch.equal(one[k], two[k])
     ]
 
 
 def require_alone(answer: Callable[[Tensor], Tensor], x: Tensor) -> None:
-    """Raise Broken unless the answers to inputs (n, ...) are the same the second time, one by one and in another order.
+    """Raise Broken unless a function of a batch treats each input alone and returns the same output each time.
 
-    They may differ by the rounding of sums, which depends on the size of a batch.
+    `answer` maps inputs (n, ...) to outputs (n, ...). It is called twice, on single inputs and on the reversed batch.
+    Single and reversed inputs may differ by rounding, which depends on the size of a batch.
     """
     with torch.no_grad():
         together = answer(x)
@@ -132,7 +143,10 @@ def require_alone(answer: Callable[[Tensor], Tensor], x: Tensor) -> None:
 
 
 def fingerprint(model: nn.Module) -> list[tuple[Any, ...]]:
-    """Return all that a network consists of: tensors by identity, bits, gradient, and modules with modes and hooks."""
+    """Return a comparable record of a network: its modules with modes and hooks, its tensors with bits and gradients.
+
+    Two records are equal only if nothing in the network was changed or replaced between them.
+    """
     parts: list[tuple[Any, ...]] = []
     for path, module in model.named_modules():
         attributes = {k: list(v) if isinstance(v, dict) else v for k, v in vars(module).items()}

@@ -1,4 +1,4 @@
-"""The contract of inferences, on a network with each norm."""
+"""Checks of inferences (ways to predict the images of a site), on networks with each kind of norm layer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Kind = type[Inference]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what inferences must satisfy."""
-    yield Case("it answers each batch with logits", partial(answers_logits, cls))
+    """Yield the checks that an inference class must pass."""
+    yield Case("it returns logits for each batch", partial(answers_logits, cls))
     for norm in (*NORMS, VECTORS):
         unless_refused = partial(_unless_refused, cls, norm)
         for mode, train in (("training", True), ("evaluation", False)):
             for title, fails in (("", False), (", after an error in the middle of a site", True)):
-                words = f"it leaves every bit of the model: {norm}, in {mode} mode{title}"
+                words = f"it leaves every bit of the network unchanged: {norm}, in {mode} mode{title}"
                 yield Case(words, partial(unless_refused, partial(leaves_the_model, cls, norm, train, fails)))
         words = f"it predicts a last batch of one image: {norm}"
         yield Case(words, partial(unless_refused, partial(predicts_one, cls, norm)))
@@ -51,11 +51,11 @@ def cases(cls: Kind) -> Iterator[Case]:
         yield Case(
             "it predicts each pixel of a site as if the site were alone", partial(_refusable, predicts_pixels, cls)
         )
-    yield Case("neither stored order nor size of batches decide, unless it says so", partial(ignores_order, cls))
+    yield Case("predictions depend on neither stored order nor batches, unless it says so", partial(ignores_order, cls))
     yield Case("dropout is off while it predicts", partial(drops_nothing, cls), advice=True)
-    yield Case("what internal sites compute for it has one length", partial(answers_alike, cls))
+    yield Case("internal sites compute vectors of one length for it", partial(answers_alike, cls))
     yield Case("it differs from the network's own predictions", partial(differs, cls))
-    yield Case("it says what scores need", partial(says_what_scores_need, cls))
+    yield Case("it states its score columns, and the labels that it uses", partial(says_what_scores_need, cls))
 
 
 class Failing(TensorSamples):
@@ -64,7 +64,7 @@ class Failing(TensorSamples):
     read = 0
 
     def batch(self, index: np.ndarray, rng: Any = None) -> tuple[Tensor, Tensor]:
-        """Return a batch. Raises OSError for the third."""
+        """Return a batch as TensorSamples does, but raise OSError at the third call."""
         self.read += 1
         if self.read == 3:
             raise OSError
@@ -72,25 +72,31 @@ class Failing(TensorSamples):
 
 
 def _refusable(check: Callable[[Kind], None], cls: Kind) -> None:
-    """Run a check of a method that may refuse masks, with its defaults, by a UserError."""
+    """Run a check. It also passes if the inference raises UserError, as one that refuses masks does."""
     with contextlib.suppress(UserError):
         check(cls)
 
 
 def _unless_refused(cls: Kind, norm: str, check: Callable[[], None]) -> None:
-    """Run a check. A UserError may refuse vectors, and layers to ask for where a network has no batch norm."""
+    """Run a check on the network `norm`. A UserError passes where the inference may refuse the network.
+
+    It may refuse a network for vectors and, if it asks clients for values of batch norm layers, one without batch norm.
+    """
     refusable = norm == VECTORS or (cls.asks_by_layer and norm != "batch norm")
     with contextlib.suppress(*[UserError] if refusable else []):
         check()
 
 
 def images(norm: str) -> dict[str, Any]:
-    """Return images and labels of each site, of the shape that the network with a norm takes."""
+    """Return images and labels of each site in the shape that the network `norm` takes: vectors for VECTORS."""
     return clients(shape=(FEATURES,)) if norm == VECTORS else clients()
 
 
 def answers_logits(cls: Kind) -> None:
-    """Check what comes of batches of five images, and of a last one of three."""
+    """Check that `on_site` is a context manager whose predictor returns logits (n, classes) in the network's precision.
+
+    It predicts batches of five images and a last one of three.
+    """
     inference = made(cls)
     model = network()
     answer = _asked(model, TensorSamples(*clients()["c"]), inference)
@@ -110,7 +116,7 @@ def answers_logits(cls: Kind) -> None:
 
 
 def predicts_one(cls: Kind, norm: str) -> None:
-    """Check a batch of 20 images and a last one of a single image."""
+    """Check that probabilities are finite at a site whose last batch has a single image, after one of 20."""
     x, y = (part[:21] for part in images(norm)["b"])
     internal = TensorSamples(*images(norm)["c"])
     predicted = _predicted(cls, network(norm), TensorSamples(x, y), "b", internal, batch_size=20)
@@ -118,7 +124,7 @@ def predicts_one(cls: Kind, norm: str) -> None:
 
 
 def ignores_order(cls: Kind) -> None:
-    """Check that predictions do not depend on where images are stored, unless `order` shuffles them."""
+    """Check that predictions depend on neither stored order nor batches, unless `order` or `batches_matter` says so."""
     if made(cls).uses_labels:
         return
     x, y = clients()["b"]
@@ -135,9 +141,9 @@ def ignores_order(cls: Kind) -> None:
 
 
 def drops_nothing(cls: Kind) -> None:
-    """Require that dropout is off under an inference: with and without it, a network predicts the same.
+    """Check that dropout is off in prediction: a network with dropout layers predicts the same as without them.
 
-    An inference that trains the network on labelled samples first is left out, since dropout acts in its training.
+    An inference that first trains the network on labelled samples passes, since dropout acts in its training.
     """
     if made(cls).uses_labels:
         return
@@ -149,7 +155,7 @@ def drops_nothing(cls: Kind) -> None:
 
 
 def answers_alike(cls: Kind) -> None:
-    """Check that what two internal sites compute are vectors of one length, which can be averaged."""
+    """Check that `at_client` returns vectors of one length at two internal sites, so that they can be averaged."""
     if cls.asks:
         shapes = {tuple(client_answer(network(), TensorSamples(*clients()[k]), made(cls)).shape) for k in "bc"}
         words = f"at_client must return a vector of one length at all sites, and returns the shapes {sorted(shapes)}"
@@ -157,7 +163,7 @@ def answers_alike(cls: Kind) -> None:
 
 
 def differs(cls: Kind) -> None:
-    """Check that some prediction, with some norm, is not that of the network alone."""
+    """Check that with at least one kind of norm the inference predicts differently from the network without it."""
     # Source is the base class itself.
     if cls.on_site is Inference.on_site and cls.adapt_to_labels is Inference.adapt_to_labels:
         return
@@ -167,18 +173,24 @@ def differs(cls: Kind) -> None:
             source = probabilities(model, TensorSamples(*images(norm)["b"]), Inference())
             if not np.allclose(inferred(cls, model, "b", norm), source):
                 return
-    raise Broken("it predicts as the network alone, with batch norm and without: it has no effect")
+    raise Broken("its predictions are the network's own, with batch norm and without: it has no effect")
 
 
 def inferred(
     cls: Kind, model: nn.Module, client: str, norm: str, samples: type[TensorSamples] = TensorSamples
 ) -> np.ndarray:
-    """Return the probabilities of a client's images in batches of 5."""
+    """Return the probabilities (n, classes) of a client's images under the inference, predicted in batches of 5.
+
+    `norm` names the network, whose input shape the images get; `samples` is the class that reads them.
+    """
     return _predicted(cls, model, samples(*images(norm)[client]), client, TensorSamples(*images(norm)["c"]))
 
 
 def _asked(model: nn.Module, internal: TensorSamples, inference: Inference, task: Task = CLASSIFICATION) -> Any:
-    """Return what a single internal site answers to a method, (n,); None where the method asks for nothing."""
+    """Return the vector (n,) that one internal site computes for the inference, or None if it needs no such vector.
+
+    `internal` are the labelled samples of that site.
+    """
     if not inference.asks:
         return None
     return federation_answer(
@@ -195,9 +207,9 @@ def _predicted(
     task: Task = CLASSIFICATION,
     **settings: Any,
 ) -> np.ndarray:
-    """Return the probabilities (n, classes) of the test samples of `client` under an inference, in batches of 5.
+    """Return the probabilities (n, classes) of the samples `test` of a client under an inference, in batches of 5.
 
-    `internal` are samples of another site, which the inference may ask for; `settings` replace its own.
+    `internal` are samples of another site, from which the inference may need a vector; `settings` replace its own.
     """
     inference = made(cls).model_copy(update={"batch_size": 5} | settings)
     answer = _asked(model, internal, inference, task)
@@ -208,7 +220,10 @@ def _predicted(
 
 
 def predicts_pixels(cls: Kind) -> None:
-    """Check the shape of what is predicted of masks, that it depends on no other site, and that the model stays."""
+    """Check the predictions of a segmentation network: shape (n, classes, height, width), sums of 1 at each pixel.
+
+    They must not depend on the site that was predicted before, and must leave the network unchanged.
+    """
     task, sites, model = build("task", "segmentation"), outlined(), outlining_network()
     before = fingerprint(model)
 
@@ -217,7 +232,10 @@ def predicts_pixels(cls: Kind) -> None:
 
     predict(model, "b")
     second = predict(model, "a")
-    require(fingerprint(model) == before, "the model is not as it was before")
+    require(
+        fingerprint(model) == before,
+        "the network is not as it was before; undo all changes when `on_site` ends, also after an error",
+    )
     x, _ = sites["a"]
     expected = (len(x), CLASSES, *x.shape[2:])
     require(second.shape == expected, f"{len(x)} images give probabilities {second.shape} and not {expected}")
@@ -227,7 +245,10 @@ def predicts_pixels(cls: Kind) -> None:
 
 
 def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
-    """Check tensors, gradients, modes, hooks and forward passes; also after an error in the middle of a site."""
+    """Check that predicting a site leaves tensors, gradients, modes and hooks of the network unchanged.
+
+    `train` is the network's mode before. If `fails`, reading the third batch raises an error, which must be passed on.
+    """
     model = network(norm, dropout=0.2).train(train)
     with torch.random.fork_rng(devices=[]):
         model(images(norm)["a"][0]).sum().backward()
@@ -239,15 +260,18 @@ def leaves_the_model(cls: Kind, norm: str, train: bool, fails: bool) -> None:
         except OSError:
             pass
         else:
-            raise Broken("an error of reading a batch is lost")
+            raise Broken("an error while a batch is read is lost; let errors of `batches` pass")
     else:
         require(bool(np.isfinite(inferred(cls, model, "b", norm)).all()), "a probability is not finite")
-    require(fingerprint(model) == before, "the model is not as it was before")
+    require(
+        fingerprint(model) == before,
+        "the network is not as it was before; undo all changes when `on_site` ends, also after an error",
+    )
     require(torch.is_grad_enabled(), "gradients stay switched off")
 
 
 def predicts_alone(cls: Kind, norm: str) -> None:
-    """Check that predictions of a site do not depend on the sites before it."""
+    """Check that predictions of a site are the same each time and whichever site was predicted before."""
     model = network(norm, dropout=0.2)
     first = inferred(cls, model, "b", norm)
     second = inferred(cls, model, "a", norm)
@@ -258,7 +282,7 @@ def predicts_alone(cls: Kind, norm: str) -> None:
 
 
 def says_what_scores_need(cls: Kind) -> None:
-    """Check the columns of scores, and what is said of the labels that are used."""
+    """Check the keys of `score_columns`, and that `labels_used` and `caveat` say which labels are used, if any are."""
     inference = made(cls)
     columns = {"momentum", "batch_size", "order"}
     require(set(inference.score_columns()) == columns, f"score_columns must have the keys {sorted(columns)}")

@@ -1,4 +1,4 @@
-"""The contract of metrics: on degenerate predictions too."""
+"""Checks of metrics, on random predictions and on degenerate ones (one sample, one class, equal probabilities)."""
 
 from __future__ import annotations
 
@@ -28,27 +28,33 @@ MASKS = {
     "sure and wrong": (np.array([1, 0]), np.array([_MISSED, [0, 9, 0, 8.5, 8.5, 0]])),
     "sure and right": (np.array([1, 0]), np.array([_FOUND, _ABSENT])),
 }
-"""What the task segmentation keeps of images with one structure."""
+"""Labels and predictions of segmented images with one structure, as the task `segmentation` stores them."""
 LEAST_LIKE = 0.35
-"""Largest distance of the influences from the changes of the value, of which they are a first order, as a share."""
+"""Largest allowed relative distance between the influences and the real changes of the value. Influences are a
+first-order approximation, so they are not equal."""
 EXAMPLES = {"classification": DEGENERATE, "segmentation": MASKS}
 Kind = type[Metric]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what metrics must satisfy."""
+    """Yield the checks that a metric class must pass."""
     for case in EXAMPLES[cls.tasks[0]]:
         yield Case(f"it is a number or NaN, and never infinite: {case}", partial(is_a_number, cls, case))
     for task in cls.tasks:
         yield Case(f"neither order nor repetition of samples makes a difference: {task}", partial(is_a_mean, cls, task))
-        yield Case(f"its influence is how it changes with a sample: {task}", partial(knows_influence, cls, task))
+        yield Case(
+            f"its influence is the change of its value with a sample: {task}", partial(knows_influence, cls, task)
+        )
     if cls.decides:
-        yield Case("it reads the most probable class alone, as it says", partial(knows_decisions, cls))
-    yield Case("it knows what is better", partial(knows_better, cls))
+        yield Case("it depends on the most probable class alone, as `decides` says", partial(knows_decisions, cls))
+    yield Case("right predictions score better than wrong ones", partial(knows_better, cls))
 
 
 def is_a_number(cls: Kind, case: str) -> None:
-    """Check the value, and that the arguments stay as they are."""
+    """Check that the value for a degenerate example (`case`) is a float within the metric's range or NaN.
+
+    The arguments must stay unchanged.
+    """
     metric = made(cls)
     examples = EXAMPLES[cls.tasks[0]]
     label, probability = (x.copy() for x in examples[case])
@@ -61,7 +67,7 @@ def is_a_number(cls: Kind, case: str) -> None:
 
 
 def _drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and predictions of 40 samples that are drawn at random."""
+    """Return random labels (40,) and predictions of two classes: probabilities (40, 2), or pixel counts (40, 6)."""
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 40)
     if task == "segmentation":
@@ -70,7 +76,10 @@ def _drawn(task: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def is_a_mean(cls: Kind, task: str) -> None:
-    """Check that shuffled samples, and samples that are all there twice, have the same value, within the ends."""
+    """Check that shuffling or duplicating all samples does not change the value, and that it lies within its range.
+
+    If the metric gives a value per sample, the value must be their mean.
+    """
     metric = made(cls)
     label, probability = _drawn(task)
     value = metric.value(label, probability)
@@ -94,13 +103,17 @@ def is_a_mean(cls: Kind, task: str) -> None:
 
 
 def _require_within_ends(metric: Metric, name: str, number: float) -> None:
+    """Raise Broken unless `number`, called `name` in the message, is NaN or lies within the metric's `ends`."""
     low, high = metric.ends
     words = f"its {name} is {number}, and `percent`, `logit` and `least` say that it is from {low} to {high}"
     require(math.isnan(number) or low <= number <= high, words)
 
 
 def knows_influence(cls: Kind, task: str) -> None:
-    """Check the influence against how the value changes if a sample is left out, and if it is there twice."""
+    """Check the influence of each sample against the change of the value if the sample is left out or duplicated.
+
+    A metric without an influence passes.
+    """
     metric = made(cls)
     label, probability = _drawn(task)
     influence = metric.influence(label, probability)
@@ -119,7 +132,7 @@ def knows_influence(cls: Kind, task: str) -> None:
 
 
 def knows_decisions(cls: Kind) -> None:
-    """Require that a metric of decisions alone does not change where each largest probability is raised to 1."""
+    """Check that a metric with `decides` depends on the most probable classes only, not on their probabilities."""
     metric = made(cls)
     label, probability = _drawn(cls.tasks[0])
     value, other = (metric.value(label, p) for p in (probability, np.eye(2)[probability.argmax(1)]))
@@ -127,7 +140,7 @@ def knows_decisions(cls: Kind) -> None:
 
 
 def knows_better(cls: Kind) -> None:
-    """Check that a predictor that is sure and right is not beaten by one that is sure and wrong."""
+    """Check that confident right predictions score better than confident wrong ones, and that there is a title."""
     metric = made(cls)
     examples = EXAMPLES[cls.tasks[0]]
     right, wrong = (metric.value(*examples[case]) for case in ("sure and right", "sure and wrong"))

@@ -1,4 +1,4 @@
-"""The contract of models."""
+"""Checks of models: shapes of inputs and logits, initial weights, gradients and batch-norm layers."""
 
 from __future__ import annotations
 
@@ -22,31 +22,40 @@ from .case import Broken, Case, made, require
 from .fixtures import BATCH_NORMS, CLASSES, are_probabilities, differing, require_alone
 
 SHAPES = ((3, 96, 96), (3, 28, 28), (3, 32, 32), (10,))
-"""Inputs that a model is offered; it is tested on the first that it takes."""
+"""Shapes of inputs that are tried in order; a model is tested on the first shape that it takes."""
 OTHERS = ((3, 32, 48), (1, 28, 28))
-"""Further inputs, of images that are not square and of one channel, which it takes or refuses."""
+"""Further shapes of inputs, not square or with one channel, which a model must take or refuse by UserError."""
 Kind = type[Model]
 Shape = Callable[[], tuple[int, ...]]
-"""The shape of inputs on which a model is tested."""
+"""A function that returns the shape of inputs on which a model is tested."""
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what models must satisfy. All checks share the search for a shape, which builds the network."""
+    """Yield the checks that a model class must pass. The search for a shape builds networks, so all checks share it."""
     shape = functools.cache(partial(accepted, cls))
     yield Case("it maps images to logits", partial(maps, cls, shape))
     for offered in (*SHAPES, *OTHERS):
         yield Case(
             f"it takes inputs of {offered}, or refuses them by UserError", partial(takes_or_refuses, cls, offered)
         )
-    yield Case("it answers each image alone, and leaves it as it is", partial(answers_alone, cls, shape))
+    yield Case(
+        "the logits of an image depend on no other image, and its input stays unchanged",
+        partial(answers_alone, cls, shape),
+    )
     yield Case("its weights depend on the seed alone", partial(starts_from_the_seed, cls, shape))
-    yield Case("a copy with the same state answers alike, and moves as a whole", partial(is_its_state, cls, shape))
+    yield Case(
+        "a copy with the same state dict predicts the same, and all of its tensors move",
+        partial(is_its_state, cls, shape),
+    )
     yield Case("each of its parameters has a gradient", partial(has_gradients, cls, shape))
     yield Case("all its batch norm stays at home under local", partial(batch_norm_stays, cls, shape))
 
 
 def accepted(cls: Kind) -> tuple[int, ...]:
-    """Return the first shape that a model takes. It refuses others by UserError. Raises Broken if it takes none."""
+    """Return the first of SHAPES for which the model can be built.
+
+    A model refuses other shapes by UserError. Raises Broken for another error, or if all shapes are refused.
+    """
     for shape in SHAPES:
         with contextlib.suppress(UserError), _in_words(shape):
             initialise(made(cls), shape, CLASSES, seed=0)
@@ -56,7 +65,7 @@ def accepted(cls: Kind) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _in_words(shape: tuple[int, ...]) -> Iterator[None]:
-    """Raise Broken for an error of the block that is no UserError."""
+    """Turn an unexpected error of the block, for inputs of `shape`, into Broken. UserErrors pass unchanged."""
     try:
         yield
     except (UserError, Broken, ValidationError):
@@ -67,7 +76,7 @@ def _in_words(shape: tuple[int, ...]) -> Iterator[None]:
 
 
 def maps(cls: Kind, shape: Shape) -> None:
-    """Check the shape of the logits."""
+    """Check that the network returns logits, no probabilities, of shape (n, classes) or (n, classes, height, width)."""
     model = initialise(made(cls), shape(), CLASSES, seed=0).eval()
     x = torch.rand(2, *shape(), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -79,7 +88,7 @@ def maps(cls: Kind, shape: Shape) -> None:
 
 
 def takes_or_refuses(cls: Kind, shape: tuple[int, ...]) -> None:
-    """Check that a network which is built for a shape has as many logits as it is asked for."""
+    """Check that the model builds a network for the shape with one logit per class, or refuses it by UserError."""
     # Other numbers of classes than everywhere else, so that one that is written into the code shows.
     classes = CLASSES + 2 if shape in SHAPES else CLASSES - 1
     with contextlib.suppress(UserError), _in_words(shape), torch.no_grad():
@@ -89,13 +98,13 @@ def takes_or_refuses(cls: Kind, shape: tuple[int, ...]) -> None:
 
 
 def _opened(cls: Kind, shape: Shape, seed: int = 0) -> tuple[nn.Module, torch.Tensor]:
-    """Return the network in evaluation mode, and three inputs."""
+    """Return the initialised network in evaluation mode, and a batch of three random inputs."""
     x = torch.rand(3, *shape(), generator=torch.Generator().manual_seed(0)) - 0.5
     return initialise(made(cls), shape(), CLASSES, seed=seed).eval(), x
 
 
 def answers_alone(cls: Kind, shape: Shape) -> None:
-    """Check that logits of an image depend on no other image, and that images are left as they are."""
+    """Check that the logits of an image depend on no other image of its batch, and that the input is not changed."""
     model, x = _opened(cls, shape)
     before = x.clone()
     require_alone(model, x)
@@ -103,7 +112,7 @@ def answers_alone(cls: Kind, shape: Shape) -> None:
 
 
 def is_its_state(cls: Kind, shape: Shape) -> None:
-    """Check that parameters and buffers are all that a network consists of."""
+    """Check that a copy with the same state dict predicts the same, and that all tensors are parameters or buffers."""
     model, x = _opened(cls, shape)
     other = copy.deepcopy(_opened(cls, shape, seed=1)[0])
     other.load_state_dict(model.state_dict())
@@ -125,7 +134,7 @@ def is_its_state(cls: Kind, shape: Shape) -> None:
 
 
 def has_gradients(cls: Kind, shape: Shape) -> None:
-    """Check that no parameter is left out of the forward pass: it would be sent, and counted, for nothing."""
+    """Check that every trainable parameter gets a gradient; an unused one would travel in each round for nothing."""
     model, x = _opened(cls, shape)
     with torch.random.fork_rng(devices=[]):  # dropout draws
         logits = model.train()(x)
@@ -135,7 +144,7 @@ def has_gradients(cls: Kind, shape: Shape) -> None:
 
 
 def starts_from_the_seed(cls: Kind, shape: Shape) -> None:
-    """Check that the same seed gives the same weights, another one others."""
+    """Check that a network's initial weights depend on the seed alone, and differ for another seed."""
     plugin = made(cls)
     weights = initialise(plugin, shape(), CLASSES, seed=0).state_dict()
     # The global generator moves on; the weights must not depend on it.
@@ -148,13 +157,16 @@ def starts_from_the_seed(cls: Kind, shape: Shape) -> None:
 
 
 def _task(cls: Kind) -> Task:
-    """Return the task that the model is for."""
+    """Return the first task that the model class supports, such as classification."""
     task: Task = build("task", cls.tasks[0])
     return task
 
 
 def batch_norm_stays(cls: Kind, shape: Shape) -> None:
-    """Check that tensors of batch norm are found by the type of their layers."""
+    """Check that under the BN policy `local` clients keep exactly the tensors of the network's batch-norm layers.
+
+    Batch norm is found by type, so a layer with running statistics must derive from torch's batch-norm classes.
+    """
     model = initialise(made(cls), shape(), CLASSES, seed=0)
     unknown = [
         type(layer).__name__

@@ -1,4 +1,4 @@
-"""The contract of transforms: of batches, of stored images, and of randomness."""
+"""Checks of transforms: their effect on batches, stored images and masks, and the generator from which they draw."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from .case import Case, made, require
 from .fixtures import require_alone
 
 GIVEN: dict[str, dict[str, Any]] = {"normalize": {"mean": [0.5], "std": [0.5]}, "resize": {"size": 12}}
-"""Settings of known transforms that fit any number of channels; others run with their defaults."""
+"""Settings, by name of a transform of this package, that suit any number of channels. Other transforms have their
+defaults."""
 SHAPES = ((4, 3, 8, 8), (1, 3, 8, 8), (3, 1, 6, 6))
 Kind = type[Transform]
 
 
 def cases(cls: Kind) -> Iterator[Case]:
-    """Yield what transforms must satisfy."""
+    """Yield the checks that a transform class must pass."""
     for shape in SHAPES:
-        title = f"it keeps the type, has the shape that it says, and draws as it is told: {shape}"
+        title = f"it keeps the dtype, gives the stated shape, and draws from the given generator alone: {shape}"
         yield Case(title, partial(keeps_shape_and_type, cls, shape))
-    yield Case("it keeps the form of stored images", partial(keeps_stored_images, cls))
-    yield Case("if it always acts, it draws nothing", partial(draws_nothing, cls))
+    yield Case("it keeps dtype and shape of stored images", partial(keeps_stored_images, cls))
+    yield Case("if it acts in prediction too, it draws nothing", partial(draws_nothing, cls))
     yield Case("it changes images", partial(changes_images, cls))
-    yield Case("what it makes of an image depends on that image alone", partial(acts_on_each_alone, cls))
+    yield Case("its result for an image depends on that image alone", partial(acts_on_each_alone, cls))
     yield Case("a mask stays with its image", partial(keeps_masks_aligned, cls))
     yield Case("a mask stays with its image where pixels stay, and in preparation", partial(follows_blocks, cls))
-    yield Case("the statistics of a site depend on its images alone", partial(fits_any_batches, cls))
+    yield Case("the statistics of a site do not depend on how its images are batched", partial(fits_any_batches, cls))
 
 
 def _acting(cls: Kind) -> tuple[Transform, ...]:
-    """Return the transform, or what acts in its place at a site of images from 0 to 1."""
+    """Return the transform alone, or for one that adapts to sites the transforms that act at a site in its place."""
     transform: Transform = made(cls, **GIVEN.get(cls.name, {}))
     if not transform.per_site:
         return (transform,)
@@ -50,11 +51,15 @@ def _acting(cls: Kind) -> tuple[Transform, ...]:
 
 
 def _batch(n: int) -> torch.Tensor:
+    """Return n random colour images (n, 3, 12, 12) from 0 to 255."""
     return torch.rand((n, 3, 12, 12), generator=torch.Generator().manual_seed(3)) * 255
 
 
 def acts_on_each_alone(cls: Kind) -> None:
-    """Check that another image in its place changes one row of a batch, and that constant images stay finite."""
+    """Check that replacing one image of a batch changes only its own row, and that constant images stay finite.
+
+    Memory layout (channels last) must make no difference either.
+    """
     for transform in _acting(cls):
         x = _batch(6)
         other = x.clone()
@@ -74,12 +79,15 @@ def acts_on_each_alone(cls: Kind) -> None:
 
 
 BLOCK = np.zeros((12, 12), np.uint8)
-"""A mask that equals none of its images under the moves that are looked for."""
+"""A mask (12, 12) with one block, which changes under every flip, rotation and shift that `_require_follows` tries."""
 BLOCK[2:5, 1:6] = 3
 
 
 def _require_follows(pixels: np.ndarray, mask: np.ndarray, remedy: str) -> None:
-    """Raise Broken if a bright block of pixels (height, width) lies elsewhere than in a mask (height, width)."""
+    """Raise Broken, with a remedy, if the bright block of an image fits a moved mask better than the mask itself.
+
+    `pixels` and `mask` are (height, width). Moved masks are flipped, rotated or shifted by one pixel.
+    """
     require(pixels.shape == mask.shape, f"an image becomes {pixels.shape} and its mask {mask.shape}; {remedy}")
     found = np.abs(pixels - np.median(pixels))
     turned = [np.rot90(mask, k) for k in (1, 2, 3) if mask.shape[0] == mask.shape[1] or k == 2]
@@ -90,7 +98,10 @@ def _require_follows(pixels: np.ndarray, mask: np.ndarray, remedy: str) -> None:
 
 
 def follows_blocks(cls: Kind) -> None:
-    """Check by a bright block that pixels stay where `mask` says so, and that `prepare_mask` moves as `prepare`."""
+    """Check that a bright block and its mask stay together.
+
+    A transform with `mask = "stays"` must not move pixels; `prepare_mask` must move masks as `prepare` moves images.
+    """
     acting = [transform for transform in _acting(cls) if transform.mask == "stays"]
     x = torch.from_numpy(np.where(BLOCK, 200, 20)).expand(2, 3, 12, 12).float()
     for transform, number in itertools.product(acting, range(10)):
@@ -105,7 +116,7 @@ def follows_blocks(cls: Kind) -> None:
 
 
 def fits_any_batches(cls: Kind) -> None:
-    """Check that `fit` gives the same of any batches and orders, for a transform that adapts to sites."""
+    """Check that `fit` of a transform that adapts to sites returns the same statistics however images are batched."""
     if not cls.per_site:
         return
     x = _batch(7) / 255
@@ -116,7 +127,7 @@ def fits_any_batches(cls: Kind) -> None:
 
 
 def keeps_masks_aligned(cls: Kind) -> None:
-    """Check that a mask that is given as a further channel moves with its image, if the class says so."""
+    """Check that a transform with `mask = "moves"` moves a mask, given as a further channel, along with its image."""
     transform = made(cls, **GIVEN.get(cls.name, {}))
     if transform.mask != "moves":
         require(transform.mask in ("", "stays"), f"`mask` is {transform.mask!r}, and must be moves, stays or empty")
@@ -129,7 +140,10 @@ def keeps_masks_aligned(cls: Kind) -> None:
 
 
 def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
-    """Check what comes of a batch. A transform may refuse images that have not three channels."""
+    """Check the dtype, shape and reproducibility of a transformed batch of the given shape.
+
+    A transform may refuse images without three channels by UserError.
+    """
     transform = made(cls, **GIVEN.get(cls.name, {}))
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 255
     before = x.clone()
@@ -148,7 +162,10 @@ def keeps_shape_and_type(cls: Kind, shape: tuple[int, ...]) -> None:
 
 
 def keeps_stored_images(cls: Kind) -> None:
-    """Check what comes of a stored image."""
+    """Check that `prepare` returns uint8 of the same shape and the same pixels each time, and keeps its argument.
+
+    A transform that acts on batches must leave stored images unchanged.
+    """
     transform = made(cls)
     with contextlib.suppress(UserError):
         grey = np.full((16, 12, 1), 90, np.uint8)
@@ -168,7 +185,7 @@ def keeps_stored_images(cls: Kind) -> None:
 
 
 def draws_nothing(cls: Kind) -> None:
-    """Check a transform that acts in prediction too, where no randomness is given."""
+    """Check that a transform with `when = "always"`, which acts in prediction too, draws nothing from the generator."""
     for transform in _acting(cls):
         if transform.when != "always":
             continue
@@ -180,7 +197,7 @@ def draws_nothing(cls: Kind) -> None:
 
 
 def changes_images(cls: Kind) -> None:
-    """Check that a transform does anything, to a batch or to a stored image."""
+    """Check that the transform changes a batch of random images or a stored image."""
     # What a transform does that adapts to a site depends on `fitted`.
     if cls.per_site:
         return
