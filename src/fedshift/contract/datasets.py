@@ -53,7 +53,7 @@ class _Backwards(Iterator[Any]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Hold nothing open."""
+        """Do nothing: the folder was closed when its entries had been listed."""
 
     close = __exit__
 

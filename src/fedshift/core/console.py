@@ -1,4 +1,4 @@
-"""A progress bar with ETA on a terminal, plain flushed lines in a log."""
+"""Messages on standard error, and progress: a bar with ETA on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ def say(line: str) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return a text whose control characters, except for tabs and ends of lines, are escaped: ESC is `\x1b`."""
+    r"""Return the text with its control characters escaped, except for tabs and line feeds: ESC becomes `\x1b`."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters that are escaped: all but tab and line feed."""
 
 
 def announce(work: str) -> None:
-    """Say on standard error what a command is about to do, before it loads libraries and reads files.
+    """Print `work ...` on standard error, before a command loads libraries and reads files for seconds.
 
-    The line is left out where standard error is a file: the log of a job holds its results and faults alone.
+    Print nothing if standard error is a file: the log of a job holds only its results and errors.
     """
     try:
         kind = os.fstat(sys.stderr.fileno()).st_mode
@@ -43,7 +44,7 @@ def announce(work: str) -> None:
 
 
 def say_at_end(lines: Iterable[str]) -> None:
-    """Print lines, if there are any, on standard error when this process ends, after all that others print."""
+    """Print lines on standard error when this process ends, after all other output. Print nothing without lines."""
     text = "\n".join(lines)
     if text:
         atexit.register(lambda: say(text))
@@ -57,14 +58,14 @@ def duration(seconds: float) -> str:
 
 
 EVERY = 10.0
-"""Least seconds between two lines about the progress of some work, where there is no terminal."""
+"""Shortest time in seconds between two printed lines of a Progress without a terminal."""
 
 
 class Progress:
-    """A line on standard error that shows how much of some work is done, of `total` units.
+    """A display on standard error of how much of some work, `what`, is done: a count of `total`, in `unit`s.
 
     On a terminal this is a tqdm bar. Elsewhere lines are printed with count, share, rate and ETA: at most one every
-    EVERY seconds, and one at the end.
+    EVERY seconds, and one at the end. `out` is another stream to print on.
     """
 
     def __init__(self, what: str, total: int, unit: str = "it", out: IO[str] | None = None):
@@ -100,6 +101,7 @@ class Progress:
             print(line, file=self.out, flush=True)
 
     def _line(self) -> None:
+        """Print a line with count, share, rate and the estimated time left."""
         seconds = time.monotonic() - self.start
         # The first line may come within the resolution of the clock.
         rate = self.done / max(seconds, 1e-9)
@@ -124,7 +126,7 @@ class Progress:
 
 
 def track(items: Iterable[T], what: str, total: int, unit: str = "it") -> Iterator[T]:
-    """Iterate over `items` and show the progress."""
+    """Yield the items while a Progress named `what` shows how many of `total` are done."""
     with Progress(what, total, unit) as bar:
         for item in items:
             yield item

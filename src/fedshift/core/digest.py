@@ -1,4 +1,4 @@
-"""Identities: of a specification (its canonical JSON), of a file, and of the code behind a job."""
+"""Digests (sha256) that identify a specification by its canonical JSON, a file, and the source code behind a job."""
 
 from __future__ import annotations
 
@@ -21,64 +21,69 @@ SHAPES_NO_RESULT = (
     *("fedshift.io.", "fedshift.planning.", "fedshift.page.", "fedshift.engine.checkpoint.", "fedshift.jobs.accept."),
     "fedshift.jobs.record.",
 )
-"""Folders and modules of this package that say how work is started, stored and shown: an edit there reruns nothing.
+"""Prefixes of modules that only start, store or show work and are left out of code digests: an edit reruns no job.
 
-A job whose own module lies in one of these folders, such as the page's in `report`, reruns for an edit in that folder.
+A job whose own module lies in one of these folders, such as the report's in `page`, reruns for an edit in that folder.
 """
 SHAPES_RESULTS = ("fedshift.core.rng", *(f"fedshift.io.{name}" for name in ("dicom", "images", "nifti", "scan")))
-"""Modules in these folders that do shape results: they say what is drawn, and which pixels are read from a file."""
+"""Modules in folders of SHAPES_NO_RESULT that do shape results, by random draws or by how they read pixels from files:
+code digests include them."""
 
 LIBRARIES = {"site-packages", "dist-packages"}
-"""Names of folders of installed libraries. A module there is part of a plug-in only if it lies in its package."""
+"""Names of folders of installed libraries. A module there belongs to a plug-in's code only if it lies in the plug-in's
+own package."""
 
 
 def canonical(spec: Any) -> str:
-    """Return JSON with sorted keys and no white space: equal specs give equal text."""
+    """Return plain data as JSON with sorted keys and no white space, so that equal data give equal text."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def of(spec: Any, length: int = 10) -> str:
-    """Return the first `length` hex digits of the sha256 of the canonical JSON."""
+    """Return the first `length` hex digits of the sha256 of plain data, written as canonical JSON."""
     return hashlib.sha256(canonical(spec).encode()).hexdigest()[:length]
 
 
 def of_file(path: Path, algorithm: str = "sha256") -> str:
-    """Return the hex digest of a file, which is read in pieces."""
+    """Return the hex digest of a file's bytes by a hashlib algorithm. It is read in pieces, so it may be large."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def of_code(stage: str, *plugins: object) -> str:
-    """Return a digest of the code behind a job: its module, such as "jobs.train", its plug-ins, and what these import.
+    """Return a digest (12 hex digits) of the source code behind a job, which changes only if results may change.
 
-    Comments, docstrings and layout do not count, nor do libraries and SHAPES_NO_RESULT. Plug-ins, given as such or as
-    classes, may come from outside of this package. They are found by their names and imported by no module of the
-    engine, so that a job reruns for an edit of its own plug-ins alone. Raises ModuleNotFoundError.
+    The code is the module `stage` of this package, such as "jobs.train", the modules of the plug-ins (instances or
+    classes, also from outside of this package), and all modules that these import. Comments, docstrings, layout,
+    installed libraries and the modules of SHAPES_NO_RESULT do not count. No module of the engine imports a plug-in, so
+    that a job reruns for an edit of its own plug-ins alone. Raises ModuleNotFoundError for a module without source.
     """
     return _installed().digest(frozenset([f"{PACKAGE}.{stage}", *(plugin.__module__ for plugin in plugins)]))
 
 
 @functools.cache
 def _installed() -> Code:
+    """Return the sources of the installed package, parsed once per process."""
     return Code(ROOT)
 
 
 class Code:
-    """The source files of this package, in the folder `root`, and of plug-ins. Each is parsed once, and never imported.
+    """The imports and digests of source files: of this package, in the folder `root`, and of plug-ins.
 
-    Snakemake asks for digests before any numeric library is loaded, so an import would cost it seconds.
+    Each file is parsed once and never imported. Snakemake asks for digests before any numeric library is loaded, so
+    importing would cost seconds.
     """
 
     def __init__(self, root: Path) -> None:
         self.roots = {PACKAGE: root}
-        """The folder of each top-level package that is followed, or the file of a top-level module."""
+        """The folder of each top-level package, or the file of each top-level module, whose imports are followed."""
         self.digest = functools.cache(self._digest)
         self._reached = functools.cache(self.modules)
         self._parsed = functools.cache(self._parse)
         self._found = functools.cache(self._find)
 
     def _digest(self, entries: frozenset[str]) -> str:
-        """Return a digest of some modules and of all that they import."""
+        """Return a digest (12 hex digits) of the modules named in `entries` and of all modules that they import."""
         # Trees of all modules are many objects: looking for garbage among them would take a fifth of the time.
         gc.disable()
         try:
@@ -89,7 +94,10 @@ class Code:
         return of(sorted((name.partition(".")[2], self._parsed(name)[0]) for name in reached), 12)
 
     def modules(self, entry: str) -> set[str]:
-        """Return the names of a module and of all that it imports, directly or not. Raises ModuleNotFoundError."""
+        """Return the names of a module and of all modules that it imports, directly or not, and that shape results.
+
+        Raises ModuleNotFoundError for a module without source.
+        """
         self._add(entry.partition(".")[0])
         left_out = tuple(name for name in SHAPES_NO_RESULT if not f"{entry}.".startswith(name))
         reached = set[str]()
@@ -102,7 +110,7 @@ class Code:
         return reached
 
     def _add(self, package: str) -> None:
-        """Follow the top-level package, or the top-level module, of a plug-in from outside."""
+        """Add a top-level package or module of a plug-in from outside to those whose imports are followed."""
         if package in self.roots:
             return
         spec = importlib.util.find_spec(package)
@@ -112,7 +120,10 @@ class Code:
             self.roots[package] = Path(spec.origin)
 
     def _parse(self, module: str) -> tuple[str, frozenset[str]]:
-        """Return a digest of a module without docstrings, and the names of the followed modules that it imports."""
+        """Return the sha256 of a module's code without docstrings, and the names of the modules that it imports.
+
+        Installed libraries are left out of the names. Raises ModuleNotFoundError for a module without source.
+        """
         file = self._file(module)
         if file is None:
             raise ModuleNotFoundError(module)
@@ -127,7 +138,7 @@ class Code:
         return hashlib.sha256(_written(tree).encode()).hexdigest(), frozenset(followed)
 
     def _imports(self, statement: ast.stmt, package: str) -> Iterator[str]:
-        """Yield the full names of the modules that a statement of a module in `package` imports."""
+        """Yield the absolute names of the modules that one statement of a module in `package` imports, if any."""
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
@@ -138,9 +149,10 @@ class Code:
                 yield submodule if self._file(submodule) else base
 
     def _is_followed(self, package: str, importer: str) -> bool:
-        """Return whether a top-level package is followed from a module of another one, or of the same.
+        """Return True if imports of the top-level `package` by a module of the package `importer` are followed.
 
-        From a plug-in outside of this package, modules that lie beside its package are followed too.
+        This package and the importer's own are followed. A plug-in outside of this package, unless it is installed, may
+        also import modules that lie beside its package.
         """
         if package in (PACKAGE, importer):
             return True
@@ -154,12 +166,13 @@ class Code:
         return False
 
     def _file(self, module: str) -> Path | None:
-        """Return the source file of a module of a package that is followed; None for all others."""
+        """Return the source file of a module, or None if its package is not followed or no file exists."""
         package, _, names = module.partition(".")
         root = self.roots.get(package)
         return self._found(root, names) if root else None
 
     def _find(self, root: Path, names: str) -> Path | None:
+        """Return the source file of a module by its dotted `names` below `root`, or None if there is no such file."""
         if root.is_file():
             return None if names else root
         stem = root.joinpath(*names.split("."))
@@ -168,7 +181,10 @@ class Code:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements below a node that run, and take away those that are a string alone, such as docstrings."""
+    """Yield all statements below a node of a syntax tree, and remove docstrings and other constants from the tree.
+
+    Statements under TYPE_CHECKING are not yielded.
+    """
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         nodes = getattr(node, block, [])
         nodes[:] = [n for n in nodes if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
@@ -181,7 +197,10 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _written(node: object) -> str:
-    """Return a syntax tree as text, without what is empty: `ast.dump` shows that in some versions of Python only."""
+    """Return a syntax tree as text that is the same in all versions of Python.
+
+    Empty fields are left out, since `ast.dump` shows them in some versions only.
+    """
     if isinstance(node, list):
         return f"[{','.join([_written(item) for item in node])}]"
     if not isinstance(node, ast.AST):

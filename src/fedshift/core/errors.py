@@ -1,4 +1,4 @@
-"""The error that users see: where something is wrong, what it is, and what to do about it."""
+"""Errors that users see (UserError: where something is wrong, what is wrong, what to do), and related functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 
 SHOWN = 20
-"""The most faults of one kind that are printed one by one."""
+"""The most errors of one kind that `shortened` keeps."""
 
 
 class UserError(ValueError):
@@ -46,9 +46,9 @@ class UserError(ValueError):
 
 
 class UserErrors(UserError):  # noqa: N818 - they are several
-    """Several errors that were found together. Each is printed on its own line.
+    """Several UserErrors that were found together, listed in `errors`. Each is printed on its own line.
 
-    `where`, `what` and `remedy` are those of the first, for a caller that has room for one.
+    `where`, `what` and `remedy` are copied from the first error, for a caller that shows only one.
     """
 
     def __init__(self, errors: Iterable[UserError]) -> None:
@@ -61,27 +61,30 @@ class UserErrors(UserError):  # noqa: N818 - they are several
 
 
 def require_none(faults: Iterable[UserError]) -> None:
-    """Raise UserErrors with all faults, if there are any."""
+    """Raise one UserErrors that contains all given errors. Do nothing if there are none."""
     found = list(faults)
     if found:
         raise UserErrors(found)
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
-    """A request to stop the training. What the last checkpoint holds is not lost."""
+    """A request to stop a training, such as SIGTERM. The training can resume from its last checkpoint."""
 
     exit_code = 143
-    """The exit code after SIGTERM. Whoever knows the signal sets 128 plus its number."""
+    """The exit code of the command: 143 for SIGTERM. A handler of another signal sets 128 plus the signal's number."""
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory is short, of the machine or of a GPU; torch has no one class for it."""
+    """Return True if an error means that memory of the machine or of a GPU ran out.
+
+    The message is searched too, since torch raises errors of several classes.
+    """
     words = ("can't allocate memory", "not enough memory", "out of memory")
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in words)
 
 
 def shortened(faults: Iterable[UserError], number: int, where: object) -> list[UserError]:
-    """Return the first 20 of `number` faults of one kind and, if there are more, an error that counts the others."""
+    """Return the first 20 of `number` errors of one kind, and an error at `where` that counts the others, if any."""
     first = list(itertools.islice(faults, SHOWN))
     hidden = number - len(first)
     if hidden:
@@ -90,7 +93,7 @@ def shortened(faults: Iterable[UserError], number: int, where: object) -> list[U
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a remedy that names the closest known word, or all known words if none is close."""
+    """Return a remedy for a misspelt word: `did you mean 'x'?` with the closest known word, or else all known words."""
     words = sorted(known)
     close = difflib.get_close_matches(word, words, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(words) or 'none'}"

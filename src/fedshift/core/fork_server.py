@@ -1,7 +1,9 @@
-"""A process beside Snakemake that has libraries loaded, and forks one process for each local job.
+"""The fork server: a process beside Snakemake that has slow libraries loaded and forks one process for each local job.
 
-It never imports a module of fedshift that computes: a job reads the sources as they are when it starts. A job has the
-files, folder and environment of its client (`process`), and is killed when its client or the server dies.
+A client is the process of a command that Snakemake starts; it sends its request to the server (see `process`). The
+forked process, the job, takes over the open files, the folder and the environment of its client, and is killed when the
+client or the server dies. The server never imports a module of fedshift that computes, so that a job reads the sources
+as they are when it starts.
 """
 
 from __future__ import annotations
@@ -29,16 +31,17 @@ from typing import Any
 from .process import ADDRESS, FORWARDED, LIMITS
 
 LIBRARIES = ("pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "matplotlib.figure", "jinja2")
-"""Modules of installed libraries that most jobs import."""
+"""Modules of installed libraries that most jobs import, which the server loads in advance."""
 PR_SET_PDEATHSIG = 1
 """The option of Linux's prctl that sends a process a signal when its parent dies."""
 
 
 def start(slow: Iterable[str] = ()) -> None:
-    """Start a server that ends with this process, for the jobs that this process starts from now on.
+    """Start a fork server for the jobs that this process starts from now on; the server ends with this process.
 
-    While the first job works, it imports LIBRARIES and the modules `slow`. Nothing is started where the environment
-    names a server, on systems other than Linux, and where the path of temporary files is too long for a socket.
+    While the first job works, the server imports the modules `slow` and LIBRARIES. No server is started if the
+    environment already names one, on systems other than Linux, or if the path of temporary files is too long for a
+    socket.
     """
     if ADDRESS in os.environ or sys.platform != "linux":
         return
@@ -63,14 +66,15 @@ def start(slow: Iterable[str] = ()) -> None:
 
 
 def wait_for(server: subprocess.Popen[bytes]) -> None:
-    """Wait until a server has ended, whose jobs end first; a further Ctrl-C ends the waiting alone."""
+    """Close the server's standard input and wait until the server and its jobs have ended; Ctrl-C stops the waiting."""
     with contextlib.suppress(KeyboardInterrupt):
         server.communicate()
 
 
 def serve(listener: socket.socket, libraries: Iterable[str] = ()) -> socket.socket | None:
-    """Fork a process for each client, and tell the client how it ended. In that process, return the connection to it.
+    """Accept clients on a socket, fork a process (job) for each, and send each client the exit status of its job.
 
+    Between clients, import the modules named in `libraries`. In a forked process, return the connection to its client.
     In the server, return None when standard input is closed and all jobs have ended.
     """
     to_import = list(libraries)
@@ -118,7 +122,7 @@ def serve(listener: socket.socket, libraries: Iterable[str] = ()) -> socket.sock
 
 
 def _fork() -> int:
-    """Fork a process that is killed when this one dies. Return its id; 0 in that process."""
+    """Fork a process that is killed when this one dies. Return the new process's id, and 0 in the new process."""
     server = os.getpid()
     gc.freeze()  # a collection in the forked process would copy the memory of all libraries to look at it
     pid = os.fork()
@@ -130,7 +134,11 @@ def _fork() -> int:
 
 
 def become(connection: socket.socket) -> dict[str, Any]:
-    """Return a client's request; this process takes its files, folder, arguments, environment and signal handlers."""
+    """Make this forked process run as its client would, and return the client's request.
+
+    The process takes over standard input, output and error, the folder, arguments, environment and import path of the
+    client, and resets signal handlers. It forgets loaded modules of fedshift, whose sources may have changed.
+    """
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     line = connection.makefile("rb").readline()
     if not line:  # the client has died
@@ -156,7 +164,7 @@ def become(connection: socket.socket) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve; in a forked process, run the command of its client."""
+    """Run the server until it ends; in a forked process, run the fedshift command that its client has asked for."""
     for number in FORWARDED:  # the server ends when Snakemake does
         signal.signal(number, signal.SIG_IGN)
     listener = socket.socket(fileno=int(sys.argv[1]))

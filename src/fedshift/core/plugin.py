@@ -1,4 +1,4 @@
-"""The base of all settings and records, and of all plug-ins: pydantic models that never change."""
+"""Base classes of all settings and records (Frozen) and of all plug-ins (Plugin): immutable pydantic models."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .errors import UserError, did_you_mean
 
 
 class Frozen(BaseModel):
-    """Plain data that does not change and knows all its keys."""
+    """Base class of immutable pydantic models that refuse unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     @model_validator(mode="wrap")
     @classmethod
     def _numbers_are_given_as_numbers(cls, values: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
-        """Refuse `true` for a number, and text for a whole number, which pydantic would turn into one."""
+        """Raise UserError for a bool given as a number, and for text given as an int, which pydantic would convert."""
         model = handler(values)
         for key, value in values.items() if isinstance(values, dict) else ():
             if _is_turned_into_a_number(value, getattr(model, key, None)):
@@ -35,6 +35,7 @@ class Frozen(BaseModel):
 
 
 def _is_turned_into_a_number(given: Any, got: Any) -> bool:
+    """Return True if a bool was converted to a number, or text to an int; `got` is the value after conversion."""
     if isinstance(given, list | tuple) and isinstance(got, list | tuple):
         return any(map(_is_turned_into_a_number, given, got))
     # Text may stand for other numbers: YAML reads 1e-3, without a dot, as text.
@@ -42,7 +43,7 @@ def _is_turned_into_a_number(given: Any, got: Any) -> bool:
 
 
 class _Single:
-    """The JSON schema of a list that may be written without brackets if it has one member."""
+    """An annotation whose JSON schema allows a list, or its only member without brackets."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         several = handler(core)
@@ -50,39 +51,42 @@ class _Single:
 
 
 def as_list(value: Any) -> Any:
-    """Return a value as the only member of a list, and a list or tuple as it is."""
+    """Return a list or tuple unchanged, and any other value as a list with one member."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 MANY = (BeforeValidator(as_list), _Single())
-"""Validators of a list that may be written without brackets if it has one member."""
+"""Annotations of a list field: a list with one member may be written without brackets."""
 
 
 KINDS = ("algorithm", "dataset", "model", "addon", "inference", "metric", "figure", "transform")
-"""The kinds of plug-ins. The package with the plural as its name holds those of a kind."""
+"""The kinds of plug-ins. Each kind has a subpackage named by its plural, such as `fedshift.algorithms`."""
 
 
 class Plugin(Frozen, allow_inf_nan=False):
-    """Base class of every plug-in. The base class of a kind sets `kind`; `name` is usually the name of the file."""
+    """Base class of every plug-in: an immutable pydantic model whose fields are the plug-in's settings.
+
+    The base class of a kind, such as Algorithm, sets `kind`. `name` is usually the name of the plug-in's file.
+    """
 
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
     display_name: ClassVar[str] = ""
-    """The name on pages, by default that of its class. It is part of no identity."""
+    """The name that pages show, by default the name of the class. It changes no id."""
     libraries: ClassVar[tuple[str, ...]] = ()
-    """Slow modules of other packages that it uses in a training: they are imported once for all local trainings."""
+    """Slow modules of other packages that the plug-in uses in training. The fork server imports them in advance."""
     tasks: ClassVar[tuple[str, ...]] = ("classification", "segmentation")
-    """The tasks that it is for: a study of another task refuses it."""
+    """The tasks that the plug-in supports. A study of another task refuses the plug-in."""
     aliases: ClassVar[tuple[str, ...]] = ()
-    """Earlier names, oldest first, which studies and old specifications may still use."""
+    """Earlier names of the plug-in, oldest first, which studies and stored specifications may still use."""
     identity_name: ClassVar[str] = ""
-    """The oldest name. Identities use it, so a new name changes no id."""
+    """The oldest name of the plug-in. Ids are made from it, so that renaming the plug-in changes no id."""
     documentation_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that only people read: they are part of no identity, and a change of them reruns no job."""
+    """Names of settings that only people read, such as a title: they change no id, and a change reruns no job."""
     later_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that came later: at their default they are part of no identity, so that earlier studies keep ids."""
+    """Names of settings that a later version added. At their default they change no id: earlier runs keep their ids."""
     label_fields: ClassVar[frozenset[str]] = frozenset()
-    """Settings that the label always shows, even at their default."""
+    """Names of settings that `label` shows even at their default."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -99,14 +103,14 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     @classmethod
     def require_task(cls, task: str, where: str) -> None:
-        """Raise UserError, at the place `where`, if the plug-in is not for a task."""
+        """Raise UserError, with the key `where`, if the plug-in does not support a task such as segmentation."""
         if task not in cls.tasks:
             problem = f"{cls.kind} {cls.name} is for {' and '.join(cls.tasks)}, and this is {task}"
             raise UserError(where, problem, f"choose another {cls.kind}")
 
     @classmethod
     def require_hooks(cls) -> None:
-        """Raise UserError for a public method that no base class has: nothing would call it."""
+        """Raise UserError for a public method that overrides no method of a base class: nothing would call it."""
         inherited = {name for base in cls.__bases__ for name in dir(base)}
         for name, method in vars(cls).items():
             if name.startswith("_") or name in inherited or not inspect.isfunction(method):
@@ -119,16 +123,16 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     @classmethod
     def call_it(cls, name: str) -> None:
-        """Set the name by which studies and identities know this plug-in."""
+        """Set the plug-in's name, and with it the oldest name, from which ids are made."""
         cls.name = name
         cls.identity_name = (*cls.aliases, name)[0]
 
     def spec(self) -> dict[str, Any]:
-        """Return the name and all settings, defaults included, as plain data from which `build` makes it again."""
+        """Return the name and all settings, defaults included, as plain data; `registry.build` accepts them."""
         return {"name": self.name, **self.model_dump(mode="json")}
 
     def identity(self) -> dict[str, Any]:
-        """Return the oldest name and the settings that influence results; digests of this make ids."""
+        """Return the oldest name and the settings that influence results, as plain data from which ids are made."""
         changed = self.model_dump(mode="json", exclude_defaults=True)
         unused = self.documentation_fields | (self.later_fields - changed.keys())
         settings = {k: v for k, v in self.model_dump(mode="json").items() if k not in unused}
@@ -140,7 +144,7 @@ class Plugin(Frozen, allow_inf_nan=False):
         return self.labelled({})
 
     def labelled(self, words: Mapping[str, str]) -> str:
-        """Return the label with words in the place of some settings: `fedprox(mu=chosen)`."""
+        """Return the label with words instead of values; `words` maps a setting to its text: `fedprox(mu=chosen)`."""
         shown = self.label_fields | self.model_dump(mode="json", exclude_defaults=True).keys() | words.keys()
         settings = {**self.model_dump(mode="json"), **words}
         inside = ", ".join(f"{key}={value}" for key, value in settings.items() if key in shown)
@@ -148,5 +152,5 @@ class Plugin(Frozen, allow_inf_nan=False):
 
     @classmethod
     def summary(cls) -> str:
-        """Return the first line of the docstring."""
+        """Return the first line of the class's docstring, which lists and documentation show."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]

@@ -1,7 +1,7 @@
-"""The start and the end of the process of a command.
+"""How the process of a fedshift command starts and ends.
 
-A command may run in a process that is forked from one that has its libraries loaded (see `fork_server`): loading torch
-takes longer than a small job. This module is imported first, and imports the smallest modules only.
+Loading torch takes longer than a small job. A command may therefore run in a process that is forked from a server with
+loaded libraries (see `fork_server`). This module is imported before all others, and imports small modules only.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import socket
 import sys
 
 ADDRESS = "FEDSHIFT_FORK_SERVER"
-"""The environment variable with the folder of the server's Python and the path of its socket, joined by a colon."""
+"""The environment variable that names the fork server: its Python's `sys.prefix`, a colon, and its socket's path."""
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that limit the threads of numeric libraries, which read them when they are loaded."""
+"""Environment variables that limit the threads of numeric libraries, which read them when they are loaded."""
 OWN_THREADS = ("patches", "prepare", "verify")
-"""Commands whose threads are Python's: each of these calls numeric libraries, which use one thread then."""
+"""Commands that start threads of Python: `--threads` counts these, and numeric libraries use one thread in each."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that a client passes on to its job."""
 
 
 def run_warm() -> int | None:
-    """Run this process's command in a child of the fork server, with the same files, folder and environment.
+    """Run this process's command in a process that the fork server forks, and return its exit code.
 
-    Signals are forwarded. Returns the exit code, or None where the command must run in this process: without a server,
-    with libraries other than the server's, or with several threads in them.
+    The forked process has the same standard streams, folder and environment; signals are passed on to it. Returns None
+    if the command must run in this process: there is no server, the server uses another Python environment, or numeric
+    libraries need several threads, which a fork would lose.
     """
     prefix, _, path = os.environ.pop(ADDRESS, "").rpartition(":")
     if prefix != sys.prefix or not _one_thread(sys.argv):
@@ -62,16 +64,17 @@ def run_warm() -> int | None:
 
 
 def _one_thread(arguments: list[str]) -> bool:
+    """Return True if numeric libraries use one thread in the command, whose arguments begin with the program's name."""
     if arguments[1:2] and arguments[1] in OWN_THREADS:
         return True
     return "--threads" not in arguments[:-1] or arguments[arguments.index("--threads") + 1] == "1"
 
 
 def leave(code: int) -> None:
-    """End this process after its threads and exit handlers, as `multiprocessing` ends the processes that it forks.
+    """End this process with an exit code, after its threads and exit handlers but without freeing modules.
 
-    Python would first take all libraries apart: a second of processor time where torch and pandas are loaded, and two
-    in a forked process, which has to copy the memory that it shares to do so.
+    `multiprocessing` ends forked processes in the same way. Freeing torch and pandas takes a second of processor time,
+    and two in a forked process, which has to copy shared memory to do so.
     """
     import threading
 

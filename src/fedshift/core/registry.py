@@ -1,10 +1,10 @@
-"""Plug-ins: one class, one file. A plug-in is found when its file lies in the right folder.
+"""The registry: it finds plug-ins by kind and name, and builds them from settings.
 
-A plug-in is a frozen pydantic model. Its fields are its settings, with bounds and a description. Its methods are its
-behaviour. Its name is the name of its file; short ones of this package share a file, which SHARED_FILES of the package
-of their kind names. Others lie in installed packages, and in files of a project. A folder of a project becomes a
-package, so that its files can import each other with `from ._helper import`. The folder itself is on no path for
-imports, and nothing in it hides an installed module.
+A plug-in is a frozen pydantic model in a file of its own, whose name is the plug-in's name. The model's fields are the
+plug-in's settings, with bounds and a description. Short plug-ins of this package share a file; SHARED_FILES in the
+package of their kind maps their names to files. Further plug-ins lie in installed packages and in files of a project. A
+folder of a project becomes a package, so that its files can import each other with `from ._helper import`. The folder
+is not added to `sys.path`, so no file in it hides an installed module.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ from .plugin import Plugin
 
 BUILT_IN = "built in"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""Names that ids and names of files can hold. A hyphen stands for a dot in the path of a class."""
+"""Allowed names of plug-ins. Ids and file names contain them, where a hyphen stands for a dot of a class's path."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A plug-in under the name that studies call it by, and the place that it comes from, in words."""
+    """A plug-in class, the name by which studies refer to it, and its origin.
+
+    `origin` is `built in`, the path of a file, or an installed package with its version.
+    """
 
     name: str
     plugin: type[Plugin]
@@ -51,20 +54,20 @@ class Found:
 
     @property
     def place(self) -> str:
-        """Its file, or its module with the origin of that."""
+        """The plug-in's location for messages: its file if the origin is one, or else its module with the origin."""
         return self.origin if self.origin.endswith(".py") else f"{self.plugin.__module__} ({self.origin})"
 
 
 def built_in(kind: str) -> Iterator[Found]:
-    """Yield the plug-ins of a kind in this package. Raises RuntimeError for a module that holds not exactly one."""
+    """Yield the plug-ins of a kind that come with fedshift. Raises RuntimeError as `built_in_file`."""
     return (built_in_file(kind, name) for name in built_in_modules(kind))
 
 
 @functools.cache
 def built_in_modules(kind: str) -> dict[str, str]:
-    """Return the module of each plug-in of a kind in this package, by its name, in order, without importing one.
+    """Return the full module name of each plug-in of a kind that comes with fedshift, sorted by the plug-in's name.
 
-    It has the plug-in's name, or is the one that SHARED_FILES of the package names.
+    A module has the plug-in's name, or SHARED_FILES of the package names it. No module is imported.
     """
     package = importlib.import_module(f"{digest.PACKAGE}.{kind}s")
     own = {m.name: m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")}
@@ -73,7 +76,10 @@ def built_in_modules(kind: str) -> dict[str, str]:
 
 
 def built_in_file(kind: str, name: str) -> Found:
-    """Return the plug-in of a name in this package. Raises RuntimeError if its file does not hold exactly one."""
+    """Return the plug-in with a name that comes with fedshift.
+
+    Raises RuntimeError if its file does not define exactly one plug-in of the kind with this name.
+    """
     module = importlib.import_module(built_in_modules(kind)[name])
     classes = [cls for cls in _plugins(module) if (cls.kind, cls.name) == (kind, name)]
     if len(classes) != 1:
@@ -83,20 +89,20 @@ def built_in_file(kind: str, name: str) -> Found:
 
 @functools.cache
 def _of_all_packages() -> Any:
-    """Return the entry points of all installed packages: reading them takes longer than choosing among them."""
+    """Return the entry points of all installed packages. They are read once per process, since reading is slow."""
     return entry_points()
 
 
 def named_by_packages(kind: str) -> EntryPoints:
-    """Return the entry points of installed packages for a kind."""
+    """Return the entry points by which installed packages declare plug-ins of a kind (group `fedshift.KINDs`)."""
     found: EntryPoints = _of_all_packages().select(group=f"{digest.PACKAGE}.{kind}s")
     return found
 
 
 def installed(kind: str, name: str) -> Iterator[Found]:
-    """Yield the plug-ins that installed packages name so, as entry points of the group `fedshift.KINDs`.
+    """Yield the plug-ins of a kind that installed packages declare under a name (entry points of `fedshift.KINDs`).
 
-    Raises UserError for an entry point that cannot be imported, or is not a plug-in of that kind.
+    Raises UserError for an entry point that cannot be imported or is not a plug-in of that kind.
     """
     for point in sorted(named_by_packages(kind).select(name=name)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
@@ -109,7 +115,7 @@ def installed(kind: str, name: str) -> Iterator[Found]:
 
 
 def named_by(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of the plug-ins of this package, and of installed ones, whose module is a file."""
+    """Yield (kind, name) of each plug-in of fedshift or of an installed package whose source file is `file`."""
     for kind in KINDS:
         outside = {point.name: point.module for point in named_by_packages(kind)}
         for name, module in (built_in_modules(kind) | outside).items():
@@ -120,16 +126,19 @@ def named_by(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def plugin_files(place: Path) -> list[Path]:
-    """Return the files of plug-ins in a folder, in order, or the one file itself."""
+    """Return the sorted files of plug-ins in the folder `place`, or only `place` itself if it is a file.
+
+    Files whose names begin with an underscore or a dot are left out.
+    """
     if not place.is_dir():
         return [place]
     return sorted(f for f in place.glob("*.py") if not f.name.startswith(("_", ".")))
 
 
 def in_file(file: Path) -> Found:
-    """Return the plug-in in a file of a project; its name is the name of the file.
+    """Import a file of a project and return the plug-in in it, whose name is the name of the file.
 
-    Raises UserError, with the line, for a file that cannot be imported, and for one without exactly one plug-in.
+    Raises UserError, with the line, if the file cannot be imported, and if it does not define exactly one plug-in.
     """
     shown = _shown(file.absolute())
     if not (NAME.fullmatch(file.stem) and file.suffix == ".py"):
@@ -145,7 +154,10 @@ def in_file(file: Path) -> Found:
 
 
 def _package(folder: Path) -> str:
-    """Make a folder a package, whose name is that of no other folder, and return the name."""
+    """Make a folder of plug-ins importable as a package, and return the package's name.
+
+    The name contains a digest of the folder's path, so that no two folders share one.
+    """
     name = f"{digest.PACKAGE}_plugins_{digest.of(str(folder), 8)}"
     if name in sys.modules:
         return name
@@ -167,14 +179,17 @@ def _package(folder: Path) -> str:
 
 
 def _plugins(module: ModuleType) -> list[type[Plugin]]:
-    """Return the plug-ins that a module defines. Classes whose names begin with an underscore are none."""
+    """Return the plug-in classes that a module defines, except for those whose names begin with an underscore."""
     classes = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, Plugin) and c.kind]
     return [c for c in dict.fromkeys(classes) if c.__module__ == module.__name__ and not c.__name__.startswith("_")]
 
 
 @contextlib.contextmanager
 def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
-    """Raise UserError for an error of the block, which imports a plug-in: with the line, if that lies in the folder."""
+    """Turn any error of the block, which imports a plug-in, into UserError.
+
+    The error names the line if it lies in a file of `folder`, and `where` otherwise.
+    """
     try:
         yield
     except UserError as error:
@@ -186,7 +201,10 @@ def _importing(where: object, folder: Path | None = None) -> Iterator[None]:
 
 
 def line_in(error: Exception, folder: Path | None) -> str:
-    """Return file and line of an error: the last line in the folder; nothing if no line of it lies there."""
+    """Return `FILE, line N` for an error: the last line of its traceback in `folder`, or the place of a syntax error.
+
+    Return "" if no line of the traceback lies in the folder.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(Path(error.filename))}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if folder and Path(f.filename).parent == folder]
@@ -194,6 +212,7 @@ def line_in(error: Exception, folder: Path | None) -> str:
 
 
 def _remedy(error: Exception, folder: Path | None) -> str:
+    """Return the remedy for an error while a plug-in is imported from `folder`; "" for one of an installed package."""
     if not folder:
         return ""
     # The folder is a package of its own and on no path, so its files import each other with a dot.
@@ -203,17 +222,21 @@ def _remedy(error: Exception, folder: Path | None) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as messages give it: from the current folder, if it lies there."""
+    """Return a path as text for messages: relative to the current folder if it lies in there."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def name_of(cls: type[Plugin]) -> str:
-    """Return the path of a class in letters that ids and file names allow: `lab-half--Half` for `lab.half:Half`."""
+    """Return the path of a class in characters that ids and file names allow: `lab-half--Half` for `lab.half:Half`."""
     return f"{cls.__module__}:{cls.__qualname__}".replace(":", "--").replace(".", "-")
 
 
 def at_path(kind: str, path: str, where: str) -> type[Plugin]:
-    """Return the plug-in class at a path `module:Class`, installed or in this folder, or raise UserError."""
+    """Import and return the plug-in class at a path `module:Class`, or as `name_of` writes the path.
+
+    The module is installed or lies in the current folder. Raises UserError, with the key `where`, if the path is
+    malformed, the module or class does not exist, or the class is no plug-in of the kind.
+    """
     path = path.replace("--", ":").replace("-", ".")
     name, _, attribute = path.partition(":")
     if not NAME.fullmatch(path.replace(".", "_").replace(":", "_")) or not (name and attribute):
@@ -240,7 +263,10 @@ def at_path(kind: str, path: str, where: str) -> type[Plugin]:
 
 
 def _require(cls: object, kind: str, path: str, where: str) -> type[Plugin]:
-    """Return a class if it is a plug-in of a kind. Raises UserError if it is not."""
+    """Return `cls` unchanged if it is a plug-in class of the kind.
+
+    Otherwise raise UserError with the key `where` and the `path` by which the class was found.
+    """
     what = "another class" if inspect.isclass(cls) else "no class"
     if inspect.isclass(cls) and issubclass(cls, Plugin):
         if cls.kind == kind:
@@ -251,18 +277,24 @@ def _require(cls: object, kind: str, path: str, where: str) -> type[Plugin]:
 
 
 _added: list[Path] = []
-"""Folders and single files of plug-ins of this process, in the order in which they were added."""
+"""Folders and single files in which this process looks for plug-ins, in the order in which they were added."""
 
 
 def add_folder(folder: Path) -> None:
-    """Let plug-ins in a folder be found: files without a leading "_". Raises UserError where there is no folder."""
+    """Add a folder in whose files plug-ins are found from now on, except for files with a leading underscore.
+
+    Raises UserError if the folder does not exist.
+    """
     if not folder.is_dir():
         raise UserError("plugins", f"no such folder: {folder}", "plug-ins of your own lie in a folder of the project")
     _add(folder)
 
 
 def add_file(file: Path) -> type[Plugin]:
-    """Return the plug-in in a file, which is found by its name from now on. Raises UserError if it holds none."""
+    """Return the plug-in class in a file, and let the registry find it by its name from now on.
+
+    Raises UserError if the file does not exist, cannot be imported or does not define exactly one plug-in.
+    """
     if not file.is_file():
         raise UserError(file, "no such file", "give the file of one plug-in")
     plugin = next(named_by(file), None)
@@ -275,6 +307,7 @@ def add_file(file: Path) -> type[Plugin]:
 
 
 def _add(place: Path) -> None:
+    """Add a folder or file in which plug-ins are found, unless it was added before."""
     resolved = place.resolve()
     if resolved not in _added:
         _added.append(resolved)
@@ -282,17 +315,16 @@ def _add(place: Path) -> None:
 
 
 def forget() -> None:
-    """Look for all plug-ins anew when they are next asked for. Classes that are imported stay as they are."""
-    # What is installed, and the files of this package, are looked at anew.
+    """Clear all caches of the registry, so that plug-ins are searched for again. Imported classes stay loaded."""
     for cached in (_of_all_packages, built_in_modules, find, _found, discover, _aliases):
         cached.cache_clear()
 
 
 @functools.cache
 def find(kind: str, name: str) -> type[Plugin] | None:
-    """Return the plug-in of a kind with that present name, and import no other; None if none has it.
+    """Return the plug-in class of a kind with a current name, or None if there is none. No other plug-in is imported.
 
-    Raises UserError for a file of that name that fails, and where two plug-ins of the kind have it.
+    Raises UserError if a file with that name cannot be imported, or if two plug-ins of the kind have the name.
     """
     found = [built_in_file(kind, name)] if name in built_in_modules(kind) else []
     own = (in_file(file) for place in _added for file in plugin_files(place) if file.stem == name)
@@ -311,9 +343,9 @@ def find(kind: str, name: str) -> type[Plugin] | None:
 
 @functools.cache
 def _found(kind: str) -> dict[str, Found]:
-    """Return all plug-ins of a kind with the places where they were found, by name.
+    """Return all plug-ins of a kind with their origins, by name.
 
-    One that cannot be had is left out with a warning, and does not keep others from being used.
+    A plug-in that cannot be imported, or whose name is taken, is left out with a warning.
     """
     known: dict[str | type[Plugin], Found] = {}
     every = itertools.chain(built_in(kind), _each(kind))
@@ -330,7 +362,10 @@ def _found(kind: str) -> dict[str, Found]:
 
 
 def _each(kind: str) -> Iterator[Found]:
-    """Yield the plug-ins of a kind in installed packages, and in the folders and files that were added."""
+    """Yield the plug-ins of a kind in installed packages and in the added folders and files.
+
+    A plug-in that cannot be imported is left out with a warning.
+    """
     packages = [installed(kind, name) for name in sorted(named_by_packages(kind).names)]
     added = [map(in_file, [file]) for folder in _added for file in plugin_files(folder)]
     for look in (*packages, *added):
@@ -342,40 +377,40 @@ def _each(kind: str) -> Iterator[Found]:
 
 @functools.cache
 def _warn(line: str) -> None:
-    """Print a warning, each once in a process: files are looked at for every kind."""
+    """Print a warning on standard error, once per process: a broken file is imported once for each kind of plug-in."""
     say(f"warning: {line}")
 
 
 @functools.cache
 def discover(kind: str) -> dict[str, type[Plugin]]:
-    """Return all plug-in classes of a kind by name: of the package, of installed packages, of folders of the project.
+    """Return all plug-in classes of a kind by name: of fedshift, of installed packages and of the project's folders.
 
-    Those that cannot be imported, and the second one of a name, are left out with a warning.
+    A plug-in that cannot be imported, or whose name is taken, is left out with a warning.
     """
     return {name: found.plugin for name, found in _found(kind).items()}
 
 
 def origins(kind: str) -> dict[str, str]:
-    """Return where each plug-in of a kind comes from: `built in`, a file, or a package with its version."""
+    """Return the origin of each plug-in of a kind, by name: `built in`, a file, or a package with its version."""
     return {name: found.origin for name, found in _found(kind).items()}
 
 
 def names(kind: str) -> list[str]:
-    """Return all names by which a study may call plug-ins of a kind, earlier names included, in order."""
+    """Return all names by which a study may refer to plug-ins of a kind, earlier names included, sorted."""
     return sorted([*discover(kind), *_aliases(kind)])
 
 
 @functools.cache
 def _aliases(kind: str) -> dict[str, str]:
-    """Return the present name for each earlier name."""
+    """Return the current name of a plug-in of the kind for each of its earlier names."""
     return {alias: name for name, cls in discover(kind).items() for alias in cls.aliases}
 
 
 def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
-    """Return the plug-in class with that name, with that earlier name, or at that path, `module:Class`.
+    """Return the plug-in class of a kind by its current name, by an earlier name, or by its path `module:Class`.
 
-    No other plug-in of a project is imported. Raises UserError, which suggests the closest present name, for an unknown
-    one. `where` is the place that it names, by default the kind.
+    No other plug-in of a project is imported if the name is known. Raises UserError, which suggests the closest name,
+    for an unknown name; `where` is the key that the error names, by default the kind.
     """
     place = kind if where is None else where
     if ":" in name or "--" in name:  # the path of a class, as people and `name_of` write it
@@ -397,27 +432,28 @@ def get(kind: str, name: str, where: str | None = None) -> type[Plugin]:
 
 
 def line_of(error: Exception) -> str:
-    """Return file and line of an error that passed through a plug-in of the user's; empty for any other error."""
+    """Return `FILE, line N` of the last line in a user's plug-in that an error passed through, or "" if none did."""
     lines = (line_in(error, place.parent if place.is_file() else place) for place in _added)
     return next(filter(None, lines), "")
 
 
 def packages() -> set[str]:
-    """Return the names of all packages, fedshift among them, that define plug-ins in this process."""
+    """Return the names of all top-level packages, fedshift included, that have defined plug-ins in this process."""
     return {cls.__module__.partition(".")[0] for cls in _subclasses(Plugin)}
 
 
 def _subclasses(cls: type[Plugin]) -> Iterator[type[Plugin]]:
+    """Yield all direct and indirect subclasses."""
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
 
 
 def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str | None = None) -> Any:
-    """Make a plug-in from `name` or `{name: ..., setting: value}`; return one that is made already as it is.
+    """Return a plug-in made from its name or from `{name: ..., setting: value}`. A plug-in is returned unchanged.
 
-    `where` is the place that errors name, by default the kind; "" in a validator inside a model, which adds the place
-    of its value. Raises UserErrors that name each wrong key, with the closest known one.
+    `where` is the key that errors name, by default the kind. A validator inside a pydantic model passes "", and the
+    model adds its own key. Raises UserErrors that name each wrong setting and suggest the closest known one.
     """
     if isinstance(spec, Plugin):
         return spec
@@ -431,7 +467,7 @@ def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str | None = No
 
 
 def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
-    """Return `cls(**values)`. Raises UserErrors, one for each error of pydantic, that say what to correct."""
+    """Return `cls(**values)`. Raises UserErrors with one error for each of pydantic's; `where` is their first key."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -439,7 +475,10 @@ def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
 
 
 def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any], where: str) -> list[UserError]:
-    """Return a UserError for each error of pydantic."""
+    """Return the UserErrors for a validation error of `cls(**values)`, each with the dotted key of the wrong value.
+
+    `where` is the key of the whole mapping.
+    """
     lines: list[UserError] = []
     for item in error.errors():
         loc = item["loc"]
@@ -472,7 +511,10 @@ def _explain(error: ValidationError, cls: type[BaseModel], values: dict[str, Any
 
 
 def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
-    """Return `loc` as the user's file has it, where a single value may stand for a list of one."""
+    """Return pydantic's location `loc` as the keys of the user's file, in which a list may be written as one value.
+
+    `values` is the mapping from the file.
+    """
     path = []
     for part in loc:
         if isinstance(part, int) and not isinstance(values, list | tuple):
@@ -487,10 +529,10 @@ def _path(loc: tuple[int | str, ...], values: Any) -> list[str]:
 
 
 def _inside(place: str, inner: str) -> str:
-    """Return the full place of an error that a validator inside the value at `place` raised about `inner`.
+    """Return the full dotted key of an error that a validator of the value at `place` raised with the key `inner`.
 
-    A validator counts from its value where it names nothing, or begins with a dot (a key) or a space (a plug-in). An
-    error inside a file of a plug-in has that file as its place.
+    `inner` is relative to `place` and may be empty, or begin with a dot (a key) or a space (the name of a plug-in). If
+    it is a Python file with a line, it is returned unchanged.
     """
     if inner.partition(", line ")[0].endswith(".py"):
         return inner
@@ -502,7 +544,7 @@ def _inside(place: str, inner: str) -> str:
 
 
 def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the model at `loc`, following nested models."""
+    """Return the keys of the nested model that contains pydantic's location `loc` within the model `cls`."""
     for part in loc[:-1]:
         field = cls.model_fields.get(str(part))
         cls = (field and _model(field.annotation)) or cls
@@ -510,7 +552,7 @@ def _keys(cls: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model in an annotation such as `tuple[Grid, ...]`, or None."""
+    """Return the pydantic model in an annotation such as `tuple[Grid, ...]`, or None if there is none."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model, get_args(annotation))), None)

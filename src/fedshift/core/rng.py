@@ -1,4 +1,4 @@
-"""Random streams from keys such as (seed, round, client, purpose); no draw uses a global generator."""
+"""Random generators seeded by keys such as (seed, round, client, purpose), so that no draw depends on other draws."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     import torch
 
 SHARED = ("cpu", "meta", "mps")
-"""Types of devices that draw from the CPU's generator, or from one that cannot be seeded here."""
+"""Types of torch devices without a generator of their own that can be seeded here."""
 
 
 def _entropy(key: tuple[object, ...]) -> int:
+    """Return a 128-bit integer that depends on the texts of the key's parts alone."""
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[:16], "big")
 
 
 def stream(*key: object) -> np.random.Generator:
-    """Return a NumPy generator that depends on `key` alone, such as `(seed, round, client, "batches")`."""
+    """Return a NumPy generator seeded by `key` alone, such as `(seed, round, client, "batches")`."""
     # PCG64 by name: `default_rng` may choose another generator in a later NumPy, and all draws would change.
     return np.random.Generator(np.random.PCG64(_entropy(key)))
 
@@ -40,18 +41,18 @@ def torch_stream(*key: object) -> torch.Generator:
 
 @contextmanager
 def keyed(*key: object, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's default generators by `key` inside the block, and restore them after it."""
+    """Seed torch's default generators (of the CPU and of `device`) by `key` for the block, and then restore them."""
     with undisturbed(device):
         reseed(seed_of(*key), device)
         yield
 
 
 Draws: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
-"""State of torch's default generators, on the CPU and on the device if that is another."""
+"""States of torch's default generators: of the CPU, and of another device with its own generator, or None."""
 
 
 def generator_state(device: torch.device | None = None) -> Draws:
-    """Return the state of torch's default generators: that of the CPU, and that of a device with its own."""
+    """Return the states of torch's default generators: the CPU's, and the device's, or None if it has none."""
     import torch
 
     apart = _apart(device)
@@ -61,7 +62,7 @@ def generator_state(device: torch.device | None = None) -> Draws:
 
 
 def set_generators(state: Draws, device: torch.device | None = None) -> None:
-    """Set torch's default generators to a state that `generator_state` returned."""
+    """Set torch's default generators to the states that `generator_state` returned."""
     import torch
 
     torch.random.set_rng_state(state[0])
@@ -71,7 +72,7 @@ def set_generators(state: Draws, device: torch.device | None = None) -> None:
 
 
 def _apart(device: torch.device | None) -> torch.device | None:
-    """Return the device if it has its own generator."""
+    """Return the device if it has its own generator, such as a GPU; None for the CPU or without a device."""
     return None if device is None or device.type in SHARED else device
 
 
@@ -86,7 +87,7 @@ def undisturbed(device: torch.device | None = None) -> Iterator[None]:
 
 
 def reseed(seed: int, device: torch.device | None = None) -> None:
-    """Seed torch's default generators. To be called inside `undisturbed`."""
+    """Seed torch's default generators, of the CPU and of the device. Call this inside `undisturbed`."""
     import torch
 
     torch.random.default_generator.manual_seed(seed)

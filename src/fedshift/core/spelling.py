@@ -1,4 +1,4 @@
-"""Spellings: names that a reader takes for one and a program for two, and nouns that follow a count."""
+"""Names that differ only in spelling, such as `P 007` and `p 7`, and English nouns after a count."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DASHES = re.compile("[\u2010-\u2015\u2212]")
+"""Dashes of Unicode, which are folded to a hyphen."""
 THOUSANDS = re.compile(r"\d{1,3}(?:[ ,'\u2019]\d{3})+(?:\.0+)?")
-"""A whole number with a mark between its thousands."""
+"""A whole number with a separator between its thousands, such as 12,000."""
 SCIENTIFIC = re.compile(r"(\d)(?:\.(\d+))?e\+(\d{2})")
-"""A number as spreadsheets write long ones: 1.2e+03. The plus is needed: a digest such as 12e45 is no number."""
+"""A long number as spreadsheets write it: 1.2e+03. The plus is required, since a digest such as 12e45 is no number."""
 NO_FRACTION = re.compile(r"(?<![\d.])(\d+)\.0+$")
 LEADING_ZEROS = re.compile(r"(?<![\d.])0+(?=\d)")
 IRREGULAR = {"child": "children", "foot": "feet", "tooth": "teeth", "vertebra": "vertebrae"}
-"""Plurals that no rule of `plural` makes."""
+"""Irregular plurals, by singular."""
 AS_WRITTEN = "patient as written"
-"""Column of patients in a table of samples before their spellings were unified."""
+"""Column of a sample table with the patients' ids as the user wrote them, before spellings were unified."""
 # fmt: off
 PLACEHOLDERS = frozenset((
     "unknown", "unk", "unbekannt", "inconnu", "na", "n.a.", "n/a", "#n/a", "none", "null", "nil", "nan", "missing",
     "anonymous", "anonymized", "anonymised", "anonym", "-", "--", "---", ".", "?", "??", "???", "0", "xx", "xxx",
 ))
 # fmt: on
-"""Names that often stand for a patient who is not known, as `folded` returns them."""
+"""Words in a patient column that usually mean that the patient is unknown, as `folded` returns them."""
 
 
 def folded(name: str) -> str:
-    """Return a name without what readers and spreadsheets overlook, so that two spellings of it are equal.
+    """Return the normal form of a name, which is equal for spellings that readers and spreadsheets do not tell apart.
 
-    Folded are the Unicode form (NFKC), case, invisible characters, dashes, blanks (also that does not break) at the
-    ends and in a row, zeros in front of a number, `.0` behind it, marks between thousands, and a power such as 1E+03.
+    The normal form ignores differences of case, Unicode form (NFKC), invisible characters, kinds of dashes, repeated or
+    non-breaking blanks and blanks at the ends, leading zeros of numbers, a trailing `.0`, separators of thousands, and
+    scientific notation such as 1E+03.
     """
     if not name.isascii():
         # Decomposed before the case is folded, as in the compatibility caseless matching of Unicode.
@@ -54,7 +56,7 @@ def folded(name: str) -> str:
 
 
 def groups(names: Iterable[str]) -> list[list[str]]:
-    """Return the names that differ only in what `folded` folds: a list of spellings for each such name."""
+    """Return a list of spellings for each name that occurs in several spellings, as `folded` compares them."""
     spelt: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         spelt.setdefault(folded(name), []).append(name)
@@ -62,20 +64,23 @@ def groups(names: Iterable[str]) -> list[list[str]]:
 
 
 def unified(names: pd.Series) -> pd.Series:
-    """Return names, some of which may be missing, in which each is spelt as where `folded` meets it first."""
+    """Return the names with each spelling replaced by the first spelling that `folded` finds equal.
+
+    Missing values stay missing.
+    """
     again = {other: first for first, *others in groups(map(str, names.dropna().unique().tolist())) for other in others}
     return names.map(lambda name: again.get(str(name), name)) if again else names
 
 
 def quoted(name: str) -> str:
-    r"""Return a name in quotes, in which spaces show, and combining marks as escapes: 'Zu\u0308rich'."""
+    r"""Return a name in quotes, so that spaces at its ends show; combining marks are escaped: 'Zu\u0308rich'."""
     return repr(name) if unicodedata.is_normalized("NFC", name) else ascii(name)
 
 
 def plural(singular: str) -> str:
-    """Return the plural of a plain English noun, or of several: biopsies, masses, teeth, `slides, eyes or blocks`.
+    """Return the plural of an English noun: biopsies, masses, teeth.
 
-    Of several words the last one changes: further conditions.
+    The last word of a phrase changes (further conditions), and each noun of a list (`slides, eyes or blocks`).
     """
     if " " in singular:
         return re.sub("[a-z]+(?=$|,| or )", lambda word: plural(word[0]), singular)
@@ -91,7 +96,7 @@ def plural(singular: str) -> str:
 
 
 def noun(count: int, singular: str) -> str:
-    """Return a noun in the number that belongs to a count."""
+    """Return the noun in the singular if `count` is 1, or else in the plural."""
     return singular if count == 1 else plural(singular)
 
 

@@ -1,9 +1,9 @@
-"""Units of what travels and of what is stored."""
+"""Constants: sizes in bytes, the class number of ignored pixels, and columns of pixel spacing."""
 
 from __future__ import annotations
 
 FLOAT_BYTES = 4
-"""Bytes of a float: models travel, and are stored, as float32."""
+"""Bytes of a float in messages and stored models, which are float32."""
 MIB = 2**20
 """Bytes of a binary megabyte."""
 GIB = 2**30
@@ -11,6 +11,7 @@ GIB = 2**30
 GBIT = 2**27
 """Bytes of a binary gigabit: 2^30 bits."""
 IGNORED = 255
-"""The class number of pixels of a mask that nobody could tell: they have no loss and no score."""
+"""The class number, in a mask, of pixels whose class is unknown: they count in no loss and in no score."""
 SPACING = ("spacing_y", "spacing_x")
-"""Columns with the millimetres between rows and between columns of prepared images, where masks need them."""
+"""Columns of the sample table with the distance in mm between rows and between columns of a prepared image's pixels.
+Metrics of masks need them."""
