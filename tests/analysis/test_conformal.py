@@ -364,7 +364,7 @@ def test_wrong_settings(declared: dict[str, Any], says: str) -> None:
     ("declared", "says"),
     [
         ({"alpha": 0.1, "score": "aps"}, "conformal.score: is aps, which is for three classes and more"),
-        ({"alpha": 0.1, "unit": "one"}, "conformal.unit: is one, and what masks miss is that of all images"),
+        ({"alpha": 0.1, "unit": "one"}, "conformal.unit: is one, and for masks the missed share is measured"),
     ],
 )
 def test_wrong_settings_of_masks(declared: dict[str, Any], says: str) -> None:

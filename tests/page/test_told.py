@@ -84,7 +84,7 @@ def test_a_fault_that_has_nothing_to_do_with_bn_is_one_line_for_all_policies(tmp
 @pytest.mark.parametrize("given", [[["source", "tsmobn"]], ["source", [{"name": "tsmobn", "momentum": [0, 0.5]}]], []])
 def test_lists_of_inferences_that_are_empty_or_too_deep_are_one_line(tmp_path: Path, given: list[Any]) -> None:
     said = complaint(tmp_path, inferences=["source", given])
-    assert said.startswith("inferences.1: is an empty list, or a list in a list of a list; ")
+    assert said.startswith("inferences.1: is an empty list, or a list of lists of lists; ")
     assert len(said.splitlines()) == 1
     assert complaint(tmp_path, runs=[{"algorithm": "fedavg", "inferences": [given]}]).startswith("runs.0.inferences.0:")
 

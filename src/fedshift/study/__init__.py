@@ -1,7 +1,7 @@
 """Studies: their YAML files, the runs that they stand for, and the published tables and claims that they name.
 
-A study is read and expanded here without torch and without pandas, since Snakemake does it at every call.
-Numbers, jobs and pages do not belong here.
+A study is read and expanded into runs here without torch and without pandas, since Snakemake does so at every call.
+Code that computes results, runs jobs or writes pages lies in other folders.
 """
 
 from ..core.digest import of_code as code

@@ -1,4 +1,4 @@
-"""Calls of Snakemake and fedshift that make, resume or repeat a study, and the settings of such a call.
+"""Shell commands of Snakemake and fedshift that run, resume or repeat a study, and the settings of such a command.
 
 The settings are the keys of config/config.yaml and of `snakemake --config`.
 """
@@ -27,14 +27,14 @@ DEFAULTS: dict[str, Any] = {
     "plugins": None,
     "set": [],
 }
-"""Every key that there is, and its value where none is given. config/README.md describes them."""
+"""Every allowed setting, with its default. config/README.md describes the settings."""
 
 
 def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]:
-    """Return settings with the default of each key that is missing or empty.
+    """Return all settings of a call: the given ones, and the default of each key that is missing or null.
 
-    Raises UserError for an unknown key and for a value that a key cannot have. `foreign` says that the settings are
-    those of another workflow, which imports this one as a module: then keys that are unknown here are its own.
+    Raises UserError for an unknown key and for a value that a key cannot have. If `foreign` is True, another workflow
+    imports this one as a module and `config` is that workflow's: unknown keys are then ignored.
     """
     unknown = sorted(config.keys() - DEFAULTS.keys())
     if unknown and not foreign:
@@ -53,7 +53,10 @@ def complete(config: Mapping[str, Any], foreign: bool = False) -> dict[str, Any]
 
 
 def scale_of() -> Scale:
-    """Return the scale of a command that names none: config.yaml's, or the default; or raise UserError for another."""
+    """Return the scale of a command without `--scale`: the one in config/config.yaml, or else the default, `mini`.
+
+    Raises UserError for an unknown scale in config/config.yaml.
+    """
     scale: Scale = configuration().get("scale") or DEFAULTS["scale"]
     if scale not in get_args(Scale):
         raise UserError(f"{CONFIG}.scale", f"unknown scale {scale!r}", did_you_mean(str(scale), get_args(Scale)))
@@ -61,7 +64,10 @@ def scale_of() -> Scale:
 
 
 def require_own_paths(workflow: Any) -> None:
-    """Raise UserError where another workflow imports this one with other paths: its jobs would not know of them."""
+    """Raise UserError if another Snakemake workflow imports this one as a module and changes its output paths.
+
+    The jobs of this workflow would still write to results/ and reports/.
+    """
     paths = workflow.modifier.path_modifier
     if any(paths.replace_prefix(file, None) != file for file in ("resources/x", "results/x", "reports/x")):
         problem = "fedshift is imported with prefix or replace_prefix, and its jobs write to results/ all the same"
@@ -69,7 +75,10 @@ def require_own_paths(workflow: Any) -> None:
 
 
 def require_plain(interpreter: str) -> None:
-    """Raise UserError for a Python whose path a shell would split: Snakemake does not quote it in jobs of a cluster."""
+    """Raise UserError if the path of the Python `interpreter` has a space or another character that a shell interprets.
+
+    Snakemake does not quote the path in jobs for a cluster.
+    """
     if shlex.quote(interpreter) != interpreter:
         problem = "has a path with a space or a special character, which Snakemake does not quote in jobs for a cluster"
         raise UserError(interpreter, problem, "clone the project into a folder without them, and run make setup there")
@@ -82,11 +91,10 @@ def written(
     folder: Path = Path(),
     changes: Sequence[str] = (),
 ) -> str:
-    """Return the call that makes all files of a study, or those that are named. It is for the project in `folder`.
+    """Return the shell command that makes all files of a study, or only `files`, in the project `folder`.
 
-    `changes` are settings that replace those of the study, such as `training.lr=0.01`.
-
-    It is one of Snakemake in a clone of the repository, and one of `fedshift run` in users' projects.
+    `settings` are keys of config/config.yaml with values, and `changes` replace settings of the study, such as
+    `training.lr=0.01`. The command is `snakemake` in a clone of the repository, and `fedshift run` elsewhere.
     """
     if is_clone(folder):
         values = [f"{key}={value}" for key, value in {"study": study, **settings}.items()]
@@ -101,22 +109,26 @@ def written(
 
 
 def in_config(changes: Sequence[str]) -> list[str]:
-    """Return the value of Snakemake's option `--config` for settings that replace those of a study."""
+    """Return the words of Snakemake's option `--config` for changes such as `training.lr=0.01`; [] without changes."""
     return [f"set={json.dumps(list(changes), ensure_ascii=False)}"] if changes else []
 
 
 def dry_run() -> str:
-    """Return the call that lists the jobs of the project in the current folder."""
+    """Return the shell command that lists the jobs that would run in the project of the current folder."""
     return "snakemake -n" if is_clone(Path()) else "fedshift run STUDY -n"
 
 
 def unlock() -> str:
-    """Return the call that unlocks the project in the current folder after Snakemake was killed."""
+    """Return the shell command that unlocks the project of the current folder after Snakemake was killed."""
     return "snakemake --unlock" if is_clone(Path()) else "fedshift run STUDY --unlock"
 
 
 def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
-    """Return the command that repeats or resumes a study, or makes some of its files; to be called in `paths.root`."""
+    """Return the shell command that repeats or resumes a study, or makes only the files `targets`.
+
+    The command is for the folder `paths.root`. It has the word DIR where the reader must write the folder of archives
+    that cannot be downloaded.
+    """
     folder = paths.root / STUDIES
     file = named(plan.name, folder)
     study = str(plan.path)
@@ -131,15 +143,16 @@ def snakemake(plan: Plan, paths: Paths, targets: Sequence[Path] = ()) -> str:
 
 
 def one_run(plan: Plan, paths: Paths, run: str, placeholder: str = "") -> str:
-    """Return the command that trains and predicts one run of a study alone, with all that it needs.
+    """Return the shell command that trains and predicts one run of a study, and makes the data that the run needs.
 
-    With a placeholder in the place of its id, the command is the one of all runs with the same inferences.
+    `run` is its id. A `placeholder`, such as RUN, stands in the command in place of the id, so that the command is the
+    same for all runs with the same inferences.
     """
     return snakemake(plan, paths, [paths.predictions(placeholder or run, plan.prediction_jobs[run])])
 
 
 def single_runs(plan: Plan, paths: Paths) -> dict[str, list[str]]:
-    """Return the command of `one_run` with RUN in the place of an id, and the runs that have this command."""
+    """Return each command that trains and predicts one run, with RUN in place of its id, and the ids RUN stands for."""
     commands: dict[str, list[str]] = {}
     for run in plan.runs:
         commands.setdefault(one_run(plan, paths, run, "RUN"), []).append(run)
@@ -147,13 +160,16 @@ def single_runs(plan: Plan, paths: Paths) -> dict[str, list[str]]:
 
 
 def archives(plan: Plan) -> list[str]:
-    """Return the names of the archives that cannot be downloaded and must be in the mirror directory."""
+    """Return the file names of a study's archives that cannot be downloaded and must lie in the mirror folder."""
     sets = [data.dataset for data in plan.data.values() if not data.synthetic]
     return [source.filename for dataset in sets for source in dataset.sources() if source.url is None]
 
 
 def fedshift(words: Sequence[str], plans: Mapping[str, Plan], studies: Path) -> str:
-    """Return a call of fedshift about studies of the folder `studies`, with the scale where that makes a difference."""
+    """Return the shell command `fedshift WORDS` with the options that repeat the plans' scale, folder and settings.
+
+    `studies` is the folder of the studies' files. The scale is left out for studies that are the same at every scale.
+    """
     scales = {plan.scale for plan in plans.values() if plan.scaled}
     options = [option for scale in scales for option in ("--scale", scale)]
     if studies != STUDIES:

@@ -1,8 +1,4 @@
-"""A study as its YAML file declares it: keys, scales and schema. The module `plan` expands it to runs.
-
-Statements that only authors can make, and the analysis that is declared before results are seen, have models of their
-own, which come first.
-"""
+"""The keys of a study's YAML file, as pydantic models, and how it is read at a scale. `plan` expands it into runs."""
 
 from __future__ import annotations
 
@@ -39,11 +35,14 @@ from .published import Published, Selector, Trend
 from .run import Rule, TrainingField
 
 PARTS = ("department", "scanner")
-"""Kinds of which one hospital may have several."""
+"""Kinds of sites that are parts of a hospital."""
 
 
 class Author(Frozen):
-    """Statements of the authors, shown on the page as they are written. An empty one is an open item there."""
+    """Statements that only the authors can make, shown on the page as they are written.
+
+    An empty statement is an open item of the page's checklists.
+    """
 
     summary: str = Field("", description="structured summary that names the kind of model and how it was trained")
     intended_use: str = Field("", description="clinical background, purpose of the model, and who would use it where")
@@ -79,13 +78,13 @@ class Author(Frozen):
     conflicts: str = Field("", description="conflicts of interest of the authors")
 
     def statements(self) -> dict[str, str]:
-        """Return the statements that have text, by the name of their field, in the order of the fields."""
+        """Return the statements that are not empty, by the name of their field, in the order of the fields."""
         texts = {name: str(getattr(self, name)).strip() for name in type(self).model_fields}
         return {name: text for name, text in texts.items() if text}
 
 
 class SiteWords(Frozen):
-    """What one site is."""
+    """What kind of place one site is, such as a scanner of a hospital."""
 
     kind: SiteKind = Field(
         description="hospital, collection (images of several hospitals), department or scanner (of one hospital), "
@@ -93,8 +92,8 @@ class SiteWords(Frozen):
     )
     of: str = Field(
         "",
-        description="the hospital that a scanner or a department belongs to: a site of the study, or any name. Where "
-        "it trained with other sites, the page says so, and does not count it as a hospital outside",
+        description="the hospital that a scanner or a department belongs to: a site of the study, or any name. If "
+        "another site of this hospital trains, the page says so, and does not count this site as an outside hospital",
     )
 
     @model_validator(mode="after")
@@ -105,7 +104,7 @@ class SiteWords(Frozen):
 
 
 def _singular(noun: str) -> str:
-    """Return a noun if it can be one in the singular. Raises UserError for any other text."""
+    """Return a noun unchanged. Raises UserError unless it is one lower-case English word that is no plural."""
     if not (noun.isascii() and noun.isalpha() and noun.islower()):
         raise UserError("", f"{noun!r} is no plain noun", "write one word in small letters, such as lesion")
     if noun.endswith("s") and not noun.endswith(("ss", "us", "is")):
@@ -114,20 +113,25 @@ def _singular(noun: str) -> str:
 
 
 Unit = Annotated[str, AfterValidator(_singular), Field(max_length=30)]
-"""What the column of patients names, as a noun in the singular."""
+"""The noun, in the singular, for what the column `patient` of the images' table identifies, such as lesion."""
 
 
 Sites = Literal["internal", "external"] | Annotated[tuple[str, ...], Field(min_length=1)]
+"""Sites by role, or a list of names of sites."""
 YOUDEN = "youden"
+"""The threshold rule that maximises Youden's index, sensitivity + specificity - 1."""
 MARGIN = 0.05
-"""The margin of a study that declares none, for metrics in percent, and of a study that is proposed."""
+"""The default margin (see `Study.margin`) for metrics in percent."""
 
 
 class Primary(Frozen):
-    """The comparison that a study is made for, declared before its results are seen."""
+    """The comparison of two conditions that a study is made for, declared before its results are seen.
 
-    condition: Selector = Field(description="settings of the condition that is compared, or of several conditions")
-    against: Selector = Field(description="settings of the condition that it is compared with, given in the same way")
+    A condition is a combination of algorithm, batch norm policy and settings.
+    """
+
+    condition: Selector = Field(description="settings that select the condition of interest, or several conditions")
+    against: Selector = Field(description="settings that select the condition with which it is compared")
     smallest: float | None = Field(
         None,
         gt=0,
@@ -138,14 +142,17 @@ class Primary(Frozen):
 class Hypothesis(Frozen):
     """A claim about a difference of the headline metric, between two conditions or between two groups of sites.
 
-    The difference is that of means over sites, `condition` minus `against`, and positive where `condition` is better,
-    also where a lower metric is better. Each side is one condition under one inference; of several partitions, such as
-    those of `leave_one_out`, it is the mean.
+    The difference is the mean over sites of `condition` minus the mean over sites of `against`. Its sign is turned for
+    metrics of which lower is better, so that it is positive if `condition` is better. Each side is one condition
+    (algorithm x batch norm policy x settings) under one inference, and its mean if there are several partitions, as
+    with `leave_one_out`.
     """
 
-    claim: str = Field(min_length=1, description="the claim in a plain sentence, which the answer is yes or no to")
-    condition: Selector = Field(description="settings of the condition, and its inference; default: source")
-    at: Sites = Field("external", description="the sites at which it is taken: a role, or a list of sites")
+    claim: str = Field(min_length=1, description="the claim in a plain sentence that is true or false")
+    condition: Selector = Field(
+        description="settings that select the condition, and its inference (default: source, the trained network)"
+    )
+    at: Sites = Field("external", description="the sites at which `condition` is taken: a role, or a list of sites")
     against: Selector | None = Field(
         None, description="settings of the condition that it is compared with; default: the same condition"
     )
@@ -154,7 +161,7 @@ class Hypothesis(Frozen):
     )
     direction: Literal["above", "below", "within"] = Field(
         "above",
-        description="what is claimed of the difference: it is above the margin, below it, or within it either way",
+        description="what is claimed of the difference: it is above the margin, below it, or within plus or minus it",
     )
     margin: float = Field(0.0, description="the margin in units of the headline metric: 0.02 is 2 points")
 
@@ -168,20 +175,19 @@ class Hypothesis(Frozen):
 
     @property
     def sides(self) -> tuple[tuple[Selector, Sites], tuple[Selector, Sites]]:
-        """Both sides, each as settings and sites."""
+        """The two sides of the difference, each as the settings that select a condition and the sites."""
         settings = self.condition if self.against is None else self.against
         sites = self.at if self.against_at is None else self.against_at
         return (self.condition, self.at), (settings, sites)
 
 
 class Threshold(Frozen, allow_inf_nan=False):
-    """A decision threshold: a fixed probability, or the one at which validation samples reach a target.
+    """The rule for a decision threshold: a fixed probability, or one chosen on validation samples of internal sites.
 
-    Only validation samples of internal sites count. A sample is called positive if its probability of the positive
-    class is the threshold or more.
+    A sample is classified as positive if its probability of the positive class is at least the threshold.
     """
 
-    value: float | None = Field(None, ge=0, le=1, description="this threshold, whatever the data")
+    value: float | None = Field(None, ge=0, le=1, description="a fixed threshold")
     specificity: float | None = Field(None, gt=0, le=1, description="the smallest threshold with this specificity")
     sensitivity: float | None = Field(None, gt=0, le=1, description="the largest threshold with this sensitivity")
     youden: bool = Field(False, description="the threshold with the largest sensitivity + specificity - 1")
@@ -195,6 +201,7 @@ class Threshold(Frozen, allow_inf_nan=False):
 
     @property
     def _set(self) -> dict[str, Any]:
+        """The rules that are given, by name."""
         return {name: value for name, value in self if value is not None and value is not False}
 
     @property
@@ -204,33 +211,33 @@ class Threshold(Frozen, allow_inf_nan=False):
 
     @property
     def level(self) -> float:
-        """The number that the rule asks for; 1 where it asks for none."""
+        """The number of the rule, such as a specificity of 0.9; 1 for the rule youden, which has none."""
         return float(self._set[self.rule])
 
     @property
     def label(self) -> str:
-        """The rule in a few words: `specificity 0.9`, or `youden`."""
+        """The rule as text for the page: `specificity 0.9`, or `youden`."""
         return YOUDEN if self.youden else f"{self.rule} {self.level:g}"
 
 
 class Conformal(Frozen, allow_inf_nan=False):
-    """Prediction sets: as many classes as it takes to hold the right one with a declared probability at home.
+    """Conformal prediction sets, which contain the right class with a declared probability at internal sites.
 
-    Of masks, as many pixels as it takes to hold a declared share of each structure. Validation patients of the internal
-    sites calibrate the sets, for each training and inference. At a site that took no part nothing is promised, and
-    the share that sets or masks hold is measured.
+    For segmentation, masks that contain a declared share of each structure. Sets and masks are calibrated for each
+    training and inference on validation patients of the internal sites. At external sites no probability is
+    guaranteed; the share that sets or masks contain is measured.
     """
 
     alpha: float = Field(
         gt=0,
         lt=1,
-        description="the share of sets that may miss the right class: 0.1 promises 90 %; of masks, the share of a "
+        description="the share of sets that may miss the right class: 0.1 guarantees 90 %; for masks, the share of a "
         "structure that they may miss, in the mean over patients",
     )
     score: Literal["lac", "aps"] = Field(
         "lac",
-        description="how strange a class is: lac, 1 - its probability, which gives the smallest sets; or, for three "
-        "classes and more, aps, the sum of its probability and of all larger ones",
+        description="nonconformity score of a class: lac, 1 - its probability, which gives the smallest sets; or, for "
+        "three classes and more, aps, the sum of its probability and of all larger ones",
     )
     unit: Literal["patient", "one"] = Field(
         "patient",
@@ -243,11 +250,12 @@ class Conformal(Frozen, allow_inf_nan=False):
         "its own; external sites always take those of all",
     )
     margin: float = Field(
-        0.05, ge=0, lt=1, description="how far below 1 - alpha the share may lie and still count as held"
+        0.05, ge=0, lt=1, description="how far below 1 - alpha the measured share may lie and still count as reached"
     )
 
 
 def _schema() -> dict[str, Any]:
+    """Return the JSON schema of a threshold: `youden`, or a mapping of one other rule to its number."""
     levels = [name for name in Threshold.model_fields if name != YOUDEN]
     options = [
         {
@@ -268,11 +276,11 @@ ThresholdField = Annotated[
     PlainSerializer(lambda threshold: YOUDEN if threshold.youden else {threshold.rule: threshold.level}),
     WithJsonSchema(_schema()),
 ]
-"""A rule with its level, or youden by its name alone."""
+"""A Threshold, written as `{rule: number}`, or as `youden`."""
 
 
 class Grid(Frozen):
-    """Some runs of a study. A key has one value, or a list of values; every combination of values is run."""
+    """One entry of a study's `runs`. Keys may have lists of values; every combination of values is one run."""
 
     algorithm: Annotated[tuple[AlgorithmsField, ...], Field(min_length=1), *MANY] = Field(
         description="one algorithm or several, by name or with settings; a setting with a list of numbers is a search"
@@ -300,7 +308,7 @@ class Grid(Frozen):
 
 
 class Study(Frozen):
-    """A study: its question, its data, its runs, and how results are shown."""
+    """A study as its YAML file declares it: its question, data, runs, analysis, and what its page shows."""
 
     title: str = Field(description="title of the page, in one line")
     question: str = Field("", description="the question that the study answers")
@@ -309,7 +317,7 @@ class Study(Frozen):
         Author(), description="what only the authors know, for the checklists CLAIM 2024 and TRIPOD+AI on the page"
     )
     task: TaskField = Field(
-        CLASSIFICATION, description="what the network says of an image: classification, or segmentation with settings"
+        CLASSIFICATION, description="what the network predicts: classification of images, or segmentation with settings"
     )
     dataset: DatasetField = Field(description="the dataset, by name or with settings")
     partition: Annotated[tuple[Partition, ...], *MANY] = Field(
@@ -317,19 +325,19 @@ class Study(Frozen):
     )
     sites: dict[str, SiteWords] = Field(
         {},
-        description="what single sites are, where they are no hospitals (or not what the dataset says): words of the "
-        "page, which change no run",
+        description="the kind of single sites that are no hospitals, or not what the dataset says; only the page uses "
+        "it, and no run changes",
     )
     unit: Annotated[tuple[Unit, ...], *MANY] = Field(
         (),
-        description="what the column of patients names, such as lesion, eye or slide; several where sites differ: "
-        "words of the page, which change no run. Default: patient, or image where no patient is known",
+        description="what the column patient identifies, such as lesion, eye or slide; several nouns if sites differ; "
+        "only the page uses them, and no run changes. Default: patient, or image if no patient is known",
     )
     model: ModelField = Field(description="the network, by name or with settings")
     norms: NormsField = Field(
         BATCH,
-        description="types of the normalisation layers that the BN policies are about, by the type of the layer: all, "
-        "or some of batch, group, layer and instance; the parameters of all other layers travel",
+        description="types of the normalisation layers to which the BN policies apply: all, or some of batch, group, "
+        "layer and instance; the parameters of all other layers are sent to the server",
     )
     transforms: tuple[TransformField, ...] = Field((), description="transforms of the images, in order")
     training: TrainingField = Field(
@@ -342,20 +350,20 @@ class Study(Frozen):
         description="rule by which a search chooses: the best validation value of the internal sites, or, under the "
         "name oracle, the best result at the external sites, which gives upper bounds and no results",
     )
-    runs: tuple[Grid, ...] = Field(min_length=1, description="the runs; a list of values stands for a run each")
+    runs: tuple[Grid, ...] = Field(min_length=1, description="the runs; for a list of values, one run for each value")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0,), min_length=1, description="every run is trained once with each seed"
     )
     inferences: tuple[InferenceField, ...] = Field(
         min_length=1,
-        description="how images are predicted; a setting with a list of values stands for an inference each; one "
+        description="how images are predicted; for a setting with a list of values, one inference for each value; one "
         "job predicts all inferences of a run",
     )
     metrics: tuple[MetricName, ...] = Field(
-        CLASSIFICATION.metrics, description="the metrics that are computed; another task has others by default"
+        CLASSIFICATION.metrics, description="the metrics that are computed; default: the metrics of the task"
     )
     headline: MetricName = Field(
-        CLASSIFICATION.headline, description="the metric that the page shows first; of masks it is dice by default"
+        CLASSIFICATION.headline, description="the metric that the page shows first; default for segmentation: dice"
     )
     margin: float | None = Field(
         None,
@@ -377,21 +385,22 @@ class Study(Frozen):
     without_largest: int | None = Field(
         None,
         ge=1,
-        description="a number of patients of each site, those with most test images, without whom every hypothesis is "
-        "answered a second time: whether a few patients decide",
+        description="number of patients of each site, the ones with most test images, that are left out to answer all "
+        "hypotheses a second time, which shows whether a few patients decide",
     )
     positive: str | None = Field(
-        None, description="the positive class of an operating point, with two classes; default: the second"
+        None, description="with two classes, the class that counts as positive; default: the second"
     )
     threshold: ThresholdField = Field(
         {"value": 0.5},
         validate_default=True,
-        description="how the threshold of an operating point is chosen, on validation samples of the internal sites",
+        description="how the threshold above which a sample is positive is chosen, on validation samples of internal "
+        "sites",
     )
     conformal: Conformal | None = Field(
         None,
-        description="prediction sets that hold the right class with a declared probability at the internal sites, or "
-        "masks that miss no more than a declared share of a structure there, and what each site has; default: none",
+        description="conformal prediction: sets that contain the right class with a declared probability at internal "
+        "sites, or masks that miss at most a declared share of a structure there; default: none",
     )
     decision_range: tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]] = Field(
         (0.05, 0.5), description="lowest and highest threshold of the figure decision_curve"
@@ -400,16 +409,17 @@ class Study(Frozen):
         None,
         gt=0,
         lt=1,
-        description="a share of positive samples, as in a clinic, for which predictive values are given too",
+        description="a prevalence of the positive class, as in a clinic, for which predictive values are given too",
     )
     control: bool | None = Field(
         None,
-        description="whether a linear classifier, without a network, is tested beside the runs: of colour and texture, "
-        "and for masks of colours and edges around each pixel; default: it is where the samples are images",
+        description="whether a linear classifier without a network is tested beside the runs, on colour and texture of "
+        "images or, for masks, on colours and edges around each pixel; default: true if the samples are images",
     )
     figures: tuple[FigureName, ...] = Field(
         ("convergence", "patches", "sites"),
-        description="figures of the page, in order; with two classes, calibration and roc follow unless it is empty",
+        description="figures of the page, in order; with two classes, calibration and roc follow unless the list is "
+        "empty",
     )
     subgroups: tuple[str, ...] = Field(
         (),
@@ -430,7 +440,7 @@ class Study(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _follow_the_task(cls, values: Any) -> Any:
-        """Add the metrics of the task where the study names none."""
+        """Add the default metrics and headline of the study's task to the keys of its file, before validation."""
         task = values.get("task") if isinstance(values, dict) else None
         name = task.get("name") if isinstance(task, dict) else task
         if not isinstance(name, str) or name not in registry.names("task"):
@@ -457,25 +467,30 @@ class Study(Frozen):
         if sets and sets.score == "aps" and (masks or len(self.dataset.classes) == 2):
             raise UserError("conformal.score", "is aps, which is for three classes and more", "leave it out")
         if sets and sets.unit == "one" and masks:
-            problem = "is one, and what masks miss is that of all images of a patient"
+            problem = "is one, and for masks the missed share is measured on all images of a patient"
             raise UserError("conformal.unit", problem, "leave it out")
         return self
 
     def resampled(self, known: bool) -> str:
-        """Return what intervals resample, in the singular: patient, `slide or block`, or image if none is `known`."""
+        """Return the noun, in the singular, for the units that confidence intervals resample.
+
+        This is the study's `unit` (`slide or block` for several). Without one it is patient if patients are `known`,
+        and else the noun for a sample, such as image.
+        """
         *first, last = self.unit or ("patient" if known else self.dataset.sample_noun,)
         return " or ".join(filter(None, (", ".join(first), last)))
 
     @property
     def two_classes(self) -> bool:
-        """True if predictions are the probabilities of two classes, as thresholds, ROC and decision curves need."""
+        """True if predictions are probabilities of two classes, which thresholds, ROC and decision curves need."""
         return self.task.has_probabilities and len(self.dataset.classes) == 2
 
 
 def read(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Study:
-    """Read a study at a scale and check it. Raises UserErrors that name the file and every wrong key.
+    """Read a study's YAML file at a scale and validate it.
 
-    `settings` are those of the call, such as `training.lr=0.01`; see `changed`.
+    `settings` replace settings of the file, such as `training.lr=0.01`; see `changed`. Raises UserErrors that name the
+    file and every wrong key.
     """
     raw = read_yaml(path)
     if not isinstance(raw, dict):
@@ -494,11 +509,11 @@ def read(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Study:
 
 
 def changed(study: Mapping[str, Any], setting: str) -> dict[str, Any]:
-    """Return a study, as it is declared, with a setting of a call: `training.lr=0.01`, `runs.0.bn=local`, `seeds=[0]`.
+    """Return the keys of a study with one value replaced, given as `training.lr=0.01`, `runs.0.bn=local`, `seeds=[0]`.
 
-    A key of a list is the number of a member from 0; without it, all members change. A plug-in that is given by name
-    alone takes further settings. Values of training, dataset and partition also replace those of single runs.
-    Raises UserError for what is no setting; the study's own fields judge the value.
+    A number addresses a member of a list, from 0; without it, all members change. A plug-in that is given by name alone
+    becomes a mapping. Values of training, dataset and partition also replace values of single entries of `runs`.
+    Raises UserError if the text is no `KEY=VALUE` or the path does not exist. The new value is not validated here.
     """
     name, equals, value = setting.partition("=")
     keys = [key.strip() for key in name.split(".")]
@@ -511,7 +526,10 @@ def changed(study: Mapping[str, Any], setting: str) -> dict[str, Any]:
 
 
 def _put(part: Any, keys: Sequence[str], value: Any, where: str) -> Any:
-    """Return a part of a study in which the member that `keys` lead to is a value."""
+    """Return a copy of a part of a study in which the value at the path `keys` is replaced.
+
+    Raises UserError, with the place `where`, if the path does not exist.
+    """
     if not keys:
         return value
     first, rest = keys[0], keys[1:]
@@ -542,7 +560,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a study whose runs take the scale's values for training, dataset and partition, which override theirs."""
+    """Return a study in which values of training, dataset and partition in `over` also replace values of its `runs`.
+
+    `over` holds the keys of a scale or of a command's setting.
+    """
     # A scale with its own runs replaces them as a whole, and their settings stay as they are written.
     if "runs" in over or not isinstance(study.get("runs"), list):
         return study
@@ -558,5 +579,5 @@ def _scaled(study: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a study's YAML file, with all plug-ins: for editors and `config/study.schema.json`."""
+    """Return the JSON schema of a study's YAML file, with all plug-ins, as in `config/study.schema.json`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **shared(Study.model_json_schema())}

@@ -1,4 +1,4 @@
-"""Fields of a study that hold plug-ins, given by name or with settings, and their part of the JSON schema."""
+"""Types of a study's fields whose values are plug-ins, given by name or with settings, and their JSON schemas."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from ..tasks import Task
 from ..transforms import Transform
 
 MOST = 1000
-"""The most combinations that one entry with lists of settings may have."""
+"""The most combinations that the lists of settings of one plug-in may make."""
 
 SHARED = 150
-"""Letters from which on a part of the schema that stands in several places is written once."""
+"""The length in characters from which a part of the schema that occurs several times is written once, in `$defs`."""
 AT_PATH = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"}
-"""The schema of the path of a plug-in from outside, `module:Class`."""
+"""The JSON schema of the path of a plug-in that does not come with fedshift, `module:Class`."""
 
 
 class LazySchema:
-    """A JSON schema that is made when it is asked for: it names all plug-ins, and a study imports only its own."""
+    """An annotation whose JSON schema is computed by `make` only when needed.
+
+    The schema names all plug-ins, whereas reading a study imports only the plug-ins that the study uses.
+    """
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
         self.make = make
@@ -43,17 +46,17 @@ class LazySchema:
 
 
 def or_list(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a value, or of a list of such values."""
+    """Return the JSON schema of a value with the given schema or a non-empty list of such values."""
     return {"anyOf": [schema, {"type": "array", "items": schema, "minItems": 1}]}
 
 
 def _name_schema(kind: str) -> dict[str, Any]:
-    """Return the schema of a plug-in that is given by its name alone."""
+    """Return the JSON schema of a plug-in of a kind that is given by its name or by its path `module:Class`."""
     return {"anyOf": [{"enum": registry.names(kind)}, AT_PATH]}
 
 
 def _plugin_schema(kind: str) -> dict[str, Any]:
-    """Return the schema of a plug-in that is given by its name, or as a mapping with `name` and settings."""
+    """Return the JSON schema of a plug-in of a kind: a name, or a mapping with `name` and settings."""
     options = [_name_schema(kind)]
     for name, cls in sorted(registry.discover(kind).items()):
         schema = _inline(cls.model_json_schema())
@@ -74,7 +77,7 @@ def _plugin_schema(kind: str) -> dict[str, Any]:
 
 
 def _sweep_schema(kind: str) -> dict[str, Any]:
-    """Return the schema of a plug-in whose settings may be lists of values, or of a list of such plug-ins."""
+    """Return the JSON schema of one or several plug-ins of a kind whose settings may be lists of values."""
     schema = _plugin_schema(kind)
     for option in schema["anyOf"][1:]:
         settings = {name: or_list(value) for name, value in option["properties"].items() if name != "name"}
@@ -83,7 +86,7 @@ def _sweep_schema(kind: str) -> dict[str, Any]:
 
 
 def _inline(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema in which each reference to a definition is replaced by that definition."""
+    """Return a JSON schema in which each `$ref` is replaced by its definition in `$defs`."""
     # The schemas of several plug-ins stand in one file, where their definitions could share names.
     definitions = schema.pop("$defs", {})
 
@@ -101,9 +104,9 @@ def _inline(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema in which every large part that stands in several places is one of `$defs`, and is referred to.
+    """Return an equivalent JSON schema in which every large part that occurs several times is moved to `$defs`.
 
-    An editor understands both in the same way, and the file is a sixth as long.
+    The parts become `$ref`s, which makes the file a sixth as long.
     """
     places: Counter[str] = Counter()
 
@@ -132,7 +135,7 @@ def shared(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_parts(schema: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Return a schema in which each schema directly within it is what `change` makes of it."""
+    """Return a copy of a JSON schema with the function `change` applied to each of its direct subschemas."""
     changed = dict(schema)
     for key, value in schema.items():
         if key in ("properties", "$defs", "patternProperties"):
@@ -145,6 +148,7 @@ def _in_parts(schema: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -
 
 
 def _named(kind: str) -> tuple[Any, ...]:
+    """Return the pydantic annotations of a field that holds one plug-in of a kind: validator, serializer, schema."""
     return (
         BeforeValidator(lambda value: registry.build(kind, value, "")),
         PlainSerializer(lambda plugin: plugin.spec()),
@@ -153,7 +157,10 @@ def _named(kind: str) -> tuple[Any, ...]:
 
 
 def _lists(kind: str, value: Any) -> dict[str, list[Any]]:
-    """Return the settings of a plug-in that are lists of values; a setting whose value is a list has one value."""
+    """Return the settings of a plug-in that list several values to combine, from its mapping `value`.
+
+    A list given for a setting of type tuple is one value, and is left out.
+    """
     if not isinstance(value, dict):
         return {}
     lists = {key: values for key, values in value.items() if isinstance(values, list) and key != "name"}
@@ -164,13 +171,14 @@ def _lists(kind: str, value: Any) -> dict[str, list[Any]]:
 
 
 def _swept(kind: str, value: Any) -> tuple[Any, ...]:
-    """Return a plug-in for every combination of the settings that are lists; one plug-in if none is a list.
+    """Return a plug-in of a kind for every combination of the values that its settings list.
 
-    Of a list of plug-ins, each is expanded, and the results are joined.
+    `value` is a name, a mapping with `name` and settings, or a list of these, whose plug-ins are joined. Raises
+    UserError for empty lists and for more than MOST combinations.
     """
     if isinstance(value, list):
         if not value or any(isinstance(member, list) for member in value):
-            raise UserError("", "is an empty list, or a list in a list of a list", f"name each {kind} once")
+            raise UserError("", "is an empty list, or a list of lists of lists", f"name each {kind} once")
         return tuple(itertools.chain.from_iterable(_swept(kind, member) for member in value))
     lists = _lists(kind, value)
     if not lists:
@@ -186,9 +194,10 @@ def _swept(kind: str, value: Any) -> tuple[Any, ...]:
 
 
 def _searched(value: Any) -> tuple[Algorithm, ...]:
-    """Return an algorithm for every combination of the numbers that its settings list.
+    """Return an algorithm for every combination of the numbers that its settings list; a search chooses among them.
 
-    Raises UserError for lists of other values, and of settings that shape the network.
+    `value` is a name, or a mapping with `name` and settings. Raises UserError for lists of values that are no numbers,
+    and for lists of settings that shape the network.
     """
     lists = _lists("algorithm", value)
     for key, values in lists.items():
@@ -204,6 +213,7 @@ def _searched(value: Any) -> tuple[Algorithm, ...]:
 
 
 def _checked_name(kind: str) -> tuple[Any, ...]:
+    """Return the pydantic annotations of a field that holds the name of a plug-in of a kind: validator and schema."""
     return AfterValidator(lambda name: registry.get(kind, name, "").name), LazySchema(lambda: _name_schema(kind))
 
 
@@ -214,7 +224,7 @@ AlgorithmsField = Annotated[
     PlainSerializer(lambda plugins: plugins[0].spec() if len(plugins) == 1 else [plugin.spec() for plugin in plugins]),
     LazySchema(lambda: _sweep_schema("algorithm")["anyOf"][0]),
 ]
-"""An algorithm, or those among which a search chooses: one for each combination of the numbers in lists."""
+"""The algorithms of one entry: one, or if settings list numbers, one per combination, among which a search chooses."""
 AddonField = Annotated[Addon, *_named("addon")]
 DatasetField = Annotated[Dataset, *_named("dataset")]
 ModelField = Annotated[Model, *_named("model")]
@@ -224,7 +234,7 @@ InferenceField = Annotated[
     PlainSerializer(lambda plugins: [plugin.spec() for plugin in plugins]),
     LazySchema(lambda: _sweep_schema("inference")),
 ]
-"""One inference, or several: a list of inferences, or of values of a setting."""
+"""The inferences of one entry: one, or several if a list of inferences, or of values of a setting, is given."""
 TaskField = Annotated[Task, *_named("task")]
 TransformField = Annotated[Transform, *_named("transform")]
 MetricName = Annotated[str, *_checked_name("metric")]
@@ -238,4 +248,4 @@ NormsField = Annotated[
     BeforeValidator(lambda value: norm_types(value if isinstance(value, str) else as_list(value), "")),
     LazySchema(lambda: {"anyOf": [{"enum": ["all", *NORMS]}, or_list({"enum": [*NORMS]})["anyOf"][1]]}),
 ]
-"""Types of the norms that a BN policy is about: `all`, one type, or a list of types."""
+"""Types of the normalisation layers to which a BN policy applies: `all`, one type, or a list of types."""

@@ -1,4 +1,7 @@
-"""A study, expanded to runs. Imports no torch: Snakemake imports this module while it builds the DAG."""
+"""The expansion of a study into runs, predictions and other jobs, and the look-up of studies by name.
+
+Imports no torch: Snakemake imports this module while it builds the graph of jobs.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,28 @@ from .published import table_path
 from .run import Data, Run, Search, options, trainings, varied
 
 OF_TWO_CLASSES = ("calibration", "roc")
-"""Figures that every page of a study with two classes has, after those that the study names."""
+"""Figures that the page of a study with two classes always has, after the figures that the study names."""
 MOST = 20_000
 """The most runs that a study may have."""
 VALIDATION = "-validation"
-"""End of the id of a job that also predicts validation images of more than two classes or of masks, for `conformal`."""
+"""Suffix of the id of a prediction job that also predicts validation images, from which `conformal` calibrates
+prediction sets for more than two classes or for masks."""
 
 
 class Plan:
-    """A study at a scale, expanded to the jobs that it needs, by id.
+    """A study at a scale (mini or paper), expanded into runs, predictions and data, each by its id.
 
-    `settings` are those of the call that replace those of the file, such as `training.lr=0.01`. `runs` are trainings,
-    or choices among the `candidates` where a study searches; their predictions are scored. `prediction_jobs` has the id
-    of the job that makes all inferences of a run, `oracles` that of the one by which an oracle judges a candidate, and
-    `sweeps` the ids of the inferences of a job. `published` are the files of published tables.
+    Attributes
+    ----------
+    settings : settings of the command line that replace settings of the study's file, such as `training.lr=0.01`
+    data : the datasets with their preparation
+    runs : the runs whose predictions are scored: trainings, or choices among several trainings where a study searches
+    candidates : the trainings among which searches choose
+    inferences : the inferences (ways to predict a site)
+    sweeps : the ids of the inferences that each prediction job makes, by the id of the job
+    prediction_jobs : the id of the prediction job of each run, by the run's id
+    oracles : the id of the prediction job by which a search with the rule `oracle` judges a candidate, by its id
+    published : the files of published tables with which the study is compared
     """
 
     def __init__(self, name: str, path: Path, scale: Scale, study: Study, settings: Sequence[str] = ()) -> None:
@@ -58,7 +69,7 @@ class Plan:
         # Counted before they are made: ten lists of ten values would fill the memory.
         if sum(_number(study, grid) for grid in study.runs) > MOST:
             raise UserError(f"{path}.runs", f"are more than {MOST} runs", "divide them into several studies")
-        # Faults of all grids are told at once. Two runs may have the same one.
+        # Faults of all grids are reported at once. Two grids may have the same fault.
         faults = [fault for n, grid in enumerate(study.runs) for fault in self._take_up(grid, f"{path}.runs.{n}")]
         require_none({str(fault): fault for fault in faults}.values())
         self.prediction_jobs = {run: self._job(list(members)) for run, members in self._asked.items()}
@@ -67,7 +78,10 @@ class Plan:
         self.published = [table_path(table, path.parent) for table in tables]
 
     def _take_up(self, grid: Grid, where: str) -> list[UserError]:
-        """Add the runs of a grid. Returns errors of its algorithms; raises UserError for any other error."""
+        """Add the runs, data and prediction jobs of one entry of the study's `runs`, whose key is `where`.
+
+        Returns the errors of its algorithms and add-ons. Raises UserError for any other error.
+        """
         study = self.study
         data = self._data(grid, where)
         settings = _settings(study, grid)
@@ -119,14 +133,20 @@ class Plan:
         return [fault for training in variants for fault in _faults(grid, training, classes, where)]
 
     def _require_one_set_of_folds(self) -> None:
-        """Raise UserError if a study with folds has other data or partitions, too: its numbers are means over folds."""
+        """Raise UserError if a study with cross-validation folds has several datasets or partitions.
+
+        Numbers of a study with folds are means over the folds of one partition.
+        """
         whole = {(run.data.source, run.partition.without_fold()) for run in self.runs.values()}
         if len(whole) > 1 and any(partition.split.folds for _, partition in whole):
             problem = "has folds, and the study has other data or partitions beside these"
             raise UserError(f"{self.path}.partition", problem, "divide it into several studies, or leave out folds")
 
     def _data(self, grid: Grid, where: str) -> Data:
-        """Add the dataset of a grid, with the transforms of the step `prepare`, and return it."""
+        """Add the dataset of an entry of `runs` with its transforms of the step `prepare`, and return the Data.
+
+        Raises UserError if dataset, task, control and transforms do not fit together.
+        """
         study = self.study
         dataset = study.dataset
         if grid.dataset:
@@ -149,7 +169,7 @@ class Plan:
         return data
 
     def _require_task(self, grid: Grid, where: str) -> None:
-        """Raise UserError for a plug-in that is not for the task of the study."""
+        """Raise UserError for a plug-in of an entry of `runs` that does not support the task of the study."""
         study = self.study
         plugins: list[Plugin] = [grid.model or study.model, *itertools.chain(*grid.algorithm)]
         plugins += [addon for addon in grid.addon if addon]
@@ -167,7 +187,7 @@ class Plan:
                 raise UserError(f"{self.path}.transforms", problem, "leave it out, or resize images when they are read")
 
     def _job(self, inferences: Sequence[str]) -> str:
-        """Add a prediction job that makes some inferences. Returns its id, which names its file."""
+        """Add a prediction job for the inferences with the given ids, and return the job's id, which names its file."""
         number = len(inferences)
         name = inferences[0] if number == 1 else f"{number}-inferences-{digest.of(sorted(inferences), 8)}"
         # Files of studies without prediction sets hold test images alone.
@@ -178,17 +198,17 @@ class Plan:
 
     @property
     def trainings(self) -> dict[str, Run]:
-        """Every training by its id: the runs without a search, and the candidates of the others."""
+        """Every training by its id: the runs without a search, and the candidates of the searches."""
         return {key: run for key, run in self.runs.items() if not run.search} | self.candidates
 
     @property
     def searches(self) -> dict[str, Run]:
-        """The runs that are chosen among several trainings, by id."""
+        """The runs with a search, each of which is chosen among several trainings, by id."""
         return {key: run for key, run in self.runs.items() if run.search}
 
     @property
     def predicted(self) -> list[tuple[str, str]]:
-        """The ids of run and job of every prediction, also of those by which an oracle chooses."""
+        """The pair (run id, prediction job id) of every prediction, including those by which an oracle chooses."""
         return list(dict.fromkeys([*self.prediction_jobs.items(), *self.oracles.items()]))
 
     @property
@@ -198,13 +218,16 @@ class Plan:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The figures of the page: those that the study names, then those of two classes; none if it names none."""
+        """The names of the page's figures: the study's own, followed for two classes by OF_TWO_CLASSES.
+
+        Empty if the study names no figure.
+        """
         named = self.study.figures
         return tuple(dict.fromkeys([*named, *OF_TWO_CLASSES])) if named and self.study.two_classes else named
 
     @property
     def controls(self) -> dict[str, Run]:
-        """The first run on each partition that has a control without a network, by the id of the partition."""
+        """The first run on each partition with a control (a linear classifier without a network), by partition id."""
         runs: dict[str, Run] = {}
         for run in self.runs.values():
             if self.study.control is not False and _has_images(run.data.dataset):
@@ -213,7 +236,7 @@ class Plan:
 
     @property
     def measures_divergence(self) -> bool:
-        """True where the study asks for the figure that shows how far features of sites are apart."""
+        """True if the study has the figure `divergence`, for which distances between sites' features are measured."""
         return "divergence" in self.study.figures
 
     def predictions(self, run: str) -> tuple[str, ...]:
@@ -221,7 +244,7 @@ class Plan:
         return self.sweeps[self.prediction_jobs[run]]
 
     def require_files(self) -> None:
-        """Raise UserErrors for files that the study names and that do not exist."""
+        """Raise UserErrors for tables, model weights and published tables that the study names but do not exist."""
         files = [("dataset", file) for data in self.data.values() for file in data.dataset.inputs()]
         files += {("model", file): None for run in self.runs.values() for file in run.model.inputs()}
         files += [("published.tables", file) for file in self.published]
@@ -233,17 +256,17 @@ class Plan:
 
     @property
     def scaled(self) -> bool:
-        """True where the scales differ in this study. Own data are the same at every scale: no reader sees the word."""
+        """True if the study differs between scales. With a user's own data it is the same at every scale."""
         return self.study.dataset.has_miniature or any(self.study.scales.values())
 
     @property
     def label(self) -> str:
-        """The study in a message: `study demo at scale mini`, without a scale where it makes no difference."""
+        """The study's name for messages: `study demo at scale mini`, or without a scale if all scales are the same."""
         return f"study {self.name} at scale {self.scale}" if self.scaled else f"study {self.name}"
 
     @functools.cached_property
     def view(self) -> str:
-        """A digest of the whole study, without comments: its tables and page are written again when it changes."""
+        """A digest of all of the study's keys. Its tables and page are written again when the digest changes."""
         declared = self.study.model_dump(mode="json")
         # A key of null would change the digests of all studies without prediction sets.
         if self.study.conformal is None:
@@ -252,19 +275,22 @@ class Plan:
 
 
 def _pairs(grid: Grid) -> Iterator[tuple[tuple[Algorithm, ...], str]]:
-    """Yield each algorithm, as those that its lists of settings make, with each of its BN policies in the grid."""
+    """Yield each algorithm of an entry of `runs` with each BN policy.
+
+    An algorithm is a tuple of one or, if settings list values, of one per combination, among which a search chooses.
+    """
     for algorithms in grid.algorithm:
         for bn in grid.bn or algorithms[0].policies[:1]:
             yield algorithms, bn
 
 
 def _has_images(dataset: Dataset) -> bool:
-    """Return whether the samples of a dataset are images, and not vectors."""
+    """Return True if the samples of a dataset are images, False if they are vectors."""
     return dataset.shape is None or len(dataset.shape) == 3
 
 
 def _number(study: Study, grid: Grid) -> int:
-    """Return the number of trainings that a grid stands for."""
+    """Return the number of trainings that an entry of `runs` expands into."""
     partitions = sum(len(partition.each()) for partition in study.partition)
     tried = math.prod(map(len, varied(_settings(study, grid)).values()))
     methods = sum(len(algorithms) for algorithms, _ in _pairs(grid))
@@ -272,7 +298,10 @@ def _number(study: Study, grid: Grid) -> int:
 
 
 def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterator[UserError]:
-    """Yield an error for each algorithm or add-on that cannot have the settings of the training, or its BN policy."""
+    """Yield an error for each algorithm or add-on of an entry of `runs` that refuses the training or the BN policy.
+
+    `classes` is the number of classes, which class weights must match, and `where` the key of the entry.
+    """
     checks = [
         functools.partial(algorithm.require, training, bn)
         for algorithms, bn in _pairs(grid)
@@ -288,7 +317,10 @@ def _faults(grid: Grid, training: Training, classes: int, where: str) -> Iterato
 
 
 def _require_network(inference: Inference, algorithm: Algorithm, bn: str, norms: Sequence[str], where: str) -> None:
-    """Raise UserError for an inference that has no meaning with the networks of an algorithm under a BN policy."""
+    """Raise UserError, with the key `where`, if an inference is impossible with the networks that an algorithm trains.
+
+    It may need one network or a global one, or running statistics that the BN policy and `norms` do not give.
+    """
     several = {"internal": inference.network == "own", "external": not inference.client}.get(algorithm.blended, False)
     if several and (inference.asks or inference.needs_one_network):
         problem = f"{inference.name} works on one network, and with {algorithm.name} several predict a site together"
@@ -300,18 +332,24 @@ def _require_network(inference: Inference, algorithm: Algorithm, bn: str, norms:
 
 
 def _transforms(study: Study, grid: Grid) -> tuple[Transform, ...]:
-    """Return the transforms of a grid's images."""
+    """Return the transforms of an entry of `runs`: its own, or else the study's."""
     return study.transforms if grid.transforms is None else grid.transforms
 
 
 def _settings(study: Study, grid: Grid) -> dict[str, Any]:
-    """Return the settings of a grid's training. Rounds are selected by the study's headline metric by default."""
+    """Return the training settings of an entry of `runs`: the study's, replaced by its own.
+
+    The default of `select_by`, the metric that selects a round, is the study's headline metric.
+    """
     settings = {**study.training, **grid.training}
     return settings | {"select_by": settings.get("select_by") or study.headline}
 
 
 def require_choice(run: Run, where: str) -> None:
-    """Raise UserError if the rule of a search has nothing to choose by."""
+    """Raise UserError, with the key `where`, if the values by which a search would choose do not exist.
+
+    The rule `oracle` needs external sites, and the rule `validation` needs validation samples.
+    """
     if run.search and run.search.rule == "oracle":
         if not run.partition.external or not run.algorithm.collaboration.has_global_model:
             problem = "an oracle chooses by results at external sites, and this run has none"
@@ -322,7 +360,10 @@ def require_choice(run: Run, where: str) -> None:
 
 
 def _require_validation(training: Training, partitions: Sequence[Partition], where: str) -> None:
-    """Raise UserError if rounds are to be selected by validation, but a partition has no samples for that."""
+    """Raise UserError if a round is selected by validation, but a partition has no validation samples for it.
+
+    Also raise it if a site of `select_at`, which only selects the round, trains or is tested in a partition.
+    """
     for partition in partitions:
         taken = [site for site in training.select_at if site in (*partition.sources, *partition.external)]
         if taken:
@@ -334,7 +375,7 @@ def _require_validation(training: Training, partitions: Sequence[Partition], whe
 
 
 def _exists(file: Path) -> bool:
-    """Return whether a file can be reached. A name may be too long, or a folder closed."""
+    """Return True if a path is an existing file; False also if its name is too long or its folder not readable."""
     try:
         return file.is_file()
     except OSError:
@@ -342,7 +383,10 @@ def _exists(file: Path) -> bool:
 
 
 def _from_here(file: Path, folder: Path) -> str:
-    """Return a remedy for a file that is found from the working folder, not from that of the study; or nothing."""
+    """Return a remedy for a missing file whose path counts from the working folder instead of the study's `folder`.
+
+    Return "" if the file does not exist from the working folder either.
+    """
     written = os.path.relpath(file, folder)
     if file.is_absolute() != folder.is_absolute() or not _exists(Path(written)):
         return ""
@@ -350,13 +394,16 @@ def _from_here(file: Path, folder: Path) -> str:
 
 
 def inference_id(inference: Inference) -> str:
-    """Return the id of an inference: its name and, if options differ from the defaults, a digest of these."""
+    """Return the id of an inference: its name and, if settings differ from their defaults, a digest of these."""
     changed = inference.model_dump(mode="json", exclude_defaults=True)
     return f"{inference.name}-{digest.of(changed, 8)}" if changed else inference.name
 
 
 def find(name: str, folder: Path) -> Path:
-    """Return the file of a study, which is named by its path, or by its name in the folder of studies or in SHIPPED."""
+    """Return the YAML file of a study, given its path, or its name in `folder` or among fedshift's own studies.
+
+    Raises UserError, which suggests the closest name, for an unknown name. A path is returned unchecked.
+    """
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     path = named(name, folder)
@@ -366,25 +413,26 @@ def find(name: str, folder: Path) -> Path:
 
 
 def named(name: str, folder: Path) -> Path | None:
-    """Return the file of the study with a name, in the folder of studies or else in SHIPPED; None if there is none."""
+    """Return the YAML file of the study with a name in `folder` or else among fedshift's own; None if there is none."""
     files = (place / f"{name}.yaml" for place in (folder, SHIPPED / STUDIES))
     return next((file for file in files if file.exists()), None)
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of all studies in a folder."""
+    """Return the sorted names of all studies (YAML files) in a folder."""
     return sorted(p.stem for p in Path(folder).glob("*.yaml"))
 
 
 def known(folder: Path) -> list[str]:
-    """Return the names of all studies that `find` finds: those of a folder, and those that come with fedshift."""
+    """Return the sorted names of all studies in a folder and of all studies that come with fedshift."""
     return sorted({*names(folder), *names(SHIPPED / STUDIES)})
 
 
 def load(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Plan:
-    """Read, check and expand a study. Raises UserErrors that name the file and every wrong key.
+    """Read a study's YAML file at a scale, check it and expand it into a Plan.
 
-    `settings` are those of the call, which replace those of the file: `training.lr=0.01`.
+    `settings` replace settings of the file, such as `training.lr=0.01`. Raises UserErrors that name the file and every
+    wrong key.
     """
     declared = read(path, scale, settings)
     if path.stem == "index":
@@ -396,9 +444,10 @@ def load(path: Path, scale: Scale, settings: Sequence[str] = ()) -> Plan:
 
 
 def select(names_: str, scale: Scale, folder: Path, settings: Sequence[str] = ()) -> dict[str, Plan]:
-    """Return the plans of `all` studies, or of those whose names are given, separated by commas.
+    """Return the plans of several studies by name. `names_` is a list of names separated by commas, or `all`.
 
-    All studies are those of the folder or, if it has none, those that come with fedshift.
+    `all` means the studies in `folder` or, if it has none, the studies that come with fedshift. `settings` replace
+    settings of each file. Raises UserError for an unknown name, for two studies of one name and for wrong keys.
     """
     wanted = names(folder) or known(folder) if names_ == "all" else [name.strip() for name in names_.split(",")]
     plans: dict[str, Plan] = {}

@@ -1,12 +1,12 @@
-"""Published tables and claims that a study is compared with, and the selectors by which they name its conditions.
+"""Published tables and claims that a study is compared with, and selectors: mappings that name some runs of a study.
 
     { algorithm: fedavg, bn: local, training.local_epochs: 4, inference: { name: tsmobn, momentum: 0.5 } }
 
-`site: union` means the test images of all sites of a role together. `inference: { name: source, client: mean }` means
-the mean of the scores of all clients' networks, which FedTAN reports for FedBN and SiloBN: the study has an inference
-with the network of each client.
+The line above is a selector. `site: union` means the test images of all sites of a role together. `inference: { name:
+source, client: mean }` means the mean of the scores of all clients' networks, which FedTAN reports for FedBN and
+SiloBN: the study has an inference with the network of each client.
 
-Imports no torch and no pandas: Snakemake reads a study before anything runs.
+This module imports no torch and no pandas, since Snakemake reads a study before anything runs.
 """
 
 from __future__ import annotations
@@ -35,23 +35,30 @@ from ..io.shipped import SHIPPED
 from ..nn.policies import POLICIES, norm_types
 
 PLUGINS = ("algorithm", "addon", "model", "inference")
+"""Keys of a selector whose values are plug-ins."""
 
 CHOICES = {"bn": tuple(POLICIES), "role": ("internal", "external")}
+"""Keys of a selector with a fixed set of values."""
 
 NAMES = ("held_out", "site")
+"""Keys of a selector whose values are names of sites."""
 
 PARTS = ("algorithm", "addon", "model", "training", "partition", "data")
-"""First parts of the dotted path of a setting."""
+"""First parts of the dotted path of a run's setting, which may be a key of a selector."""
 
 BASELINE = "source"
+"""The inference that predicts with the trained network unchanged."""
 
 ABSENT = object()
 RECORDED = {"training_loss": False, "step_loss": False, "validation_accuracy": True, "traffic": False}
-"""Quantities of a trend that come from the table of rounds; whether more of each is better."""
+"""Quantities of a Trend that are read from the table of rounds instead of the scores, and True if more is better."""
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a selector with plug-ins as mappings, and values as a run writes them. Raises UserErrors for bad keys."""
+    """Return a selector with plug-ins as mappings and values as a run's specification stores them.
+
+    Raises UserErrors for unknown keys and invalid values.
+    """
     selector: dict[str, Any] = {}
     faults: list[UserError] = []
     for key, value in values.items():
@@ -79,6 +86,7 @@ Selector = Annotated[
 
 
 def _value(key: str, value: Any, where: str) -> Any:
+    """Return the checked value of one key of a selector. Raises UserError, with the key `where`."""
     if key == "addon" and value is None:
         return None
     if key in PLUGINS:
@@ -105,6 +113,10 @@ def _value(key: str, value: Any, where: str) -> Any:
 
 
 def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
+    """Return a plug-in of a selector, a name or a mapping, as a mapping with its current name and checked settings.
+
+    Raises UserError, with the key `where`, for an unknown plug-in, an unknown setting or an invalid value.
+    """
     spec = {"name": value} if isinstance(value, str) else value
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         raise UserError(where, "must be a name, or a mapping with the key 'name'", f"got {value!r}")
@@ -114,7 +126,11 @@ def _plugin(kind: str, value: Any, where: str) -> dict[str, Any]:
 
 
 def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str) -> Any:
-    """Return a value as a run writes it: 1e-3, which YAML reads as text, becomes 0.001. Raises UserError if invalid."""
+    """Return the value of a setting as a run's specification stores it: 1e-3, which YAML reads as text, becomes 0.001.
+
+    `fields` are the pydantic fields of the settings. Raises UserError, with the key `where`, for an unknown name or an
+    invalid value.
+    """
     if name not in fields:
         raise UserError(where, f"unknown setting {name!r}", did_you_mean(name, fields))
     # The field's own bounds apply, without the other fields of its model, which a selector need not give.
@@ -126,7 +142,7 @@ def _setting(fields: Mapping[str, FieldInfo], name: str, value: Any, where: str)
 
 
 def merged(selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one selector with the keys of all. Raises UserError at a key with two different values."""
+    """Return one selector with the keys of all given ones. Raises UserError for a key with two different values."""
     out: dict[str, Any] = {}
     for selector in selectors:
         for key, value in selector.items():
@@ -144,10 +160,10 @@ def merged(selectors: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def resolved(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the selector of the runs that a study trains under these names.
+    """Return a selector with the defaults that a study adds to a run, so that it matches the runs as they are stored.
 
-    An algorithm has no add-on and its usual BN policy, unless the selector names others. FedBN becomes FedAvg with
-    local BN, as in a study. Raises UserError for a BN policy that the algorithm cannot have.
+    A selector with an algorithm gets no add-on and the algorithm's usual BN policy, unless it names others. FedBN
+    becomes FedAvg with local BN. Raises UserError for a BN policy that the algorithm cannot have.
     """
     out = dict(selector)
     algorithm = out.get("algorithm")
@@ -164,18 +180,18 @@ def resolved(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Published(Frozen):
-    """Published tables, and the conditions that their words stand for."""
+    """Published tables that a study is compared with, and the conditions that the words in their columns stand for."""
 
     tables: Annotated[tuple[str, ...], Field(min_length=1), *MANY] = Field(
         description="names of files in config/published, or paths of CSV files relative to the study's folder"
     )
     words: dict[str, Selector | None] = Field(
         {},
-        description="the meaning of each word in the columns method, variant (words are separated by ';') and site; "
-        "null: the word is known, and its rows are left out on purpose. A * stands for any text. Names of plug-ins "
-        "need no entry",
+        description="the meaning of each word in the columns method, variant (words are separated by ';') and site, as "
+        "settings of runs; null: rows with the word are left out on purpose. A * stands for any text. Names of "
+        "plug-ins need no entry",
     )
-    where: Selector = Field({}, description="settings that hold for every row")
+    where: Selector = Field({}, description="settings of runs that hold for every row of the tables")
     seeds: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = Field(
         5, description="number of trainings behind a printed value: one for all tables, or by table (others: 5)"
     )
@@ -183,12 +199,15 @@ class Published(Frozen):
     not_comparable: str = Field("", description="the reason why no verdict is given, if none is to be given")
 
     def trainings(self, table: str) -> int:
-        """Return the number of trainings whose mean a value of a table is."""
+        """Return the number of trainings over which each value of the published table is a mean."""
         return self.seeds if isinstance(self.seeds, int) else self.seeds.get(table, 5)
 
 
 def _side(value: Any) -> Any:
-    """Return one side of a trend: words to be merged, a selector, or several of these."""
+    """Return the checked value of one side of a trend: a tuple of words to be merged, a selector, or several of these.
+
+    Raises UserError for any other value.
+    """
     if isinstance(value, str):
         return (value,)
     if isinstance(value, dict):
@@ -206,23 +225,25 @@ Side = Annotated[
 
 
 def _of(name: str) -> str:
+    """Return the name of a trend's quantity unchanged. Raises UserError unless it is in RECORDED or a metric."""
     if name not in RECORDED:
         registry.get("metric", name, "")
     return name
 
 
 class Trend(Frozen):
-    """A claim of a paper: that one condition is better than another, or that both are alike."""
+    """A claim of a paper: one condition (algorithm x batch norm policy x settings) is better than another, or equal."""
 
     claim: str = Field(description="the claim, in one sentence of your own words")
     better: Side = Field(
-        description="the side that is better: words of `published`, merged, or settings; of several, the best counts"
+        description="the condition that is better: a list of words of `published`, which are merged, or settings of "
+        "runs; of several conditions the best one counts"
     )
-    than: Side = Field(description="the other side, given in the same way")
+    than: Side = Field(description="the condition that it is compared with, given in the same way")
     at: Literal["all", "internal", "external"] | tuple[str, ...] = Field(
         "all",
-        description="the sites that count: a role, or a list of sites; [union]: the test images of all sites of a role "
-        "together, whose metric is that of one large site",
+        description="the sites that count: all, a role, or a list of sites; [union] pools the test images of all sites "
+        "of a role into one",
     )
     of: Annotated[str, AfterValidator(_of)] = Field(
         "accuracy",
@@ -245,12 +266,16 @@ class Trend(Frozen):
     @model_validator(mode="after")
     def _one_bound(self) -> Trend:
         if self.within is not None and self.by:
-            raise UserError(".within", "and by: a trend has one bound", "remove one of the two")
+            raise UserError(".within", "is given, and so is by: a trend has one bound", "remove one of the two")
         return self
 
 
 def table_path(name: str, folder: Path) -> Path:
-    """Return the file of a published table: beside the study's folder, in config/published, or among the shipped."""
+    """Return the file of a published table, given by its path relative to the study's `folder`, or by its name.
+
+    A name is looked up in the folder `published` beside the study's folder, in config/published, and among fedshift's
+    own tables. If no file exists, the path in config/published is returned.
+    """
     if name.endswith(".csv"):
         return folder / name
     places = (folder.parent, STUDIES.parent, SHIPPED / STUDIES.parent)

@@ -1,6 +1,6 @@
-"""Runs and their data, with the ids that name their folders, and searches over settings of the training.
+"""Runs (trainings) and their datasets, with the ids that name their folders, and searches over settings.
 
-A list of values in the settings is a search: each combination is trained, and a rule chooses one.
+A list of values for a setting is a search: a network is trained with each combination, and a rule chooses one of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from .fields import (
 )
 
 Rule = Literal["validation", "oracle"]
-"""Rules that choose: by validation images of the internal sites, or by test images of the external ones."""
+"""Rules by which a search chooses a training: the value on validation images of the internal sites, or (oracle) the
+result on test images of the external sites."""
 ALONE = frozenset(
     (
         *("train", "class_weights", "select", "select_by", "select_at", "epochs_at"),
@@ -44,53 +45,60 @@ ALONE = frozenset(
         *("precision", "channels_last", "deterministic"),
     )
 )
-"""Settings that have one value in a search. Those of LISTS are one value; the others do not belong to what is
-learnt, or would compare values of different kinds."""
+"""Settings of the training that a search cannot vary: a list is their one value (LISTS), they are no
+hyper-parameters, such as the precision, or they would make the compared values different in kind."""
 LISTS = frozenset({"train", "class_weights", "select_at"})
-"""Settings whose one value may be a list."""
+"""Settings of ALONE whose one value may itself be a list."""
 MOST = 100
 """The most combinations that one search may try."""
 
 
 OPTION = "algorithm."
-"""Prefix of the settings of an algorithm among those of a search; the others are settings of the training."""
+"""Prefix that marks settings of the algorithm among the settings of a search; all others are of the training."""
 
 
 class Search(Frozen):
-    """A search: the settings that vary, each with its values in order, and the rule that chooses.
+    """A search: `values` maps each setting that varies to its values in order, and `rule` chooses among the trainings.
 
-    They are settings of the training and, under names that begin with OPTION, of the algorithm.
+    Settings are of the training or, if their names begin with OPTION, of the algorithm.
     """
 
     rule: Rule
     values: dict[str, tuple[Any, ...]]
 
     def combinations(self) -> list[dict[str, Any]]:
-        """Return every combination of the values, the last setting varying first."""
+        """Return every combination of the values, each as setting to value; the last setting varies fastest."""
         return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
 
 
 def options(algorithms: Sequence[Algorithm]) -> dict[str, tuple[Any, ...]]:
-    """Return the settings in which several algorithms of one kind differ, each with its values in order."""
+    """Return the settings in which instances of one algorithm differ, each with OPTION before its name and its values.
+
+    The values are distinct and in the order of the algorithms.
+    """
     specs = [algorithm.spec() for algorithm in algorithms]
     differ = [key for key in specs[0] if any(spec[key] != specs[0][key] for spec in specs)]
     return {OPTION + key: tuple(dict.fromkeys(spec[key] for spec in specs)) for key in differ}
 
 
 class _Separate(Training):
-    """Training without the rules that compare settings: these are checked when a grid is merged with its study."""
+    """Settings of a training, checked one by one. Rules between settings are checked later, on the merged settings."""
 
     def _together(self) -> Training:  # type: ignore[override]
+        """Return the training unchanged, in place of the checks of Training that compare several settings."""
         return self
 
 
 def varied(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the settings of a training that are lists of values, but for a list with one value."""
+    """Return the settings of a training that a search varies, each with its values: lists of two or more values."""
     return {key: tuple(value) for key, value in settings.items() if _several(key, value) and len(value) > 1}
 
 
 def trainings(settings: Mapping[str, Any], where: str) -> list[Training]:
-    """Return the training of each combination of the values in `settings`. Raises UserErrors for wrong settings."""
+    """Return a Training for each combination of the values that `settings` list.
+
+    Raises UserErrors, with the key `where`, for wrong settings and for more than MOST combinations.
+    """
     values = {key: tuple(value) for key, value in settings.items() if _several(key, value)}
     number = math.prod(map(len, values.values()))
     if number > MOST:
@@ -100,11 +108,15 @@ def trainings(settings: Mapping[str, Any], where: str) -> list[Training]:
 
 
 def _several(key: str, value: Any) -> bool:
+    """Return True if the value of a training setting is a list of values to search, not a list that is one value."""
     return isinstance(value, list | tuple) and key not in ALONE
 
 
 def _each_alone(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings after checking each value alone. Raises UserErrors for wrong values and empty lists."""
+    """Return the settings of a training unchanged, after checking each value and each member of a list by itself.
+
+    Raises UserErrors for wrong values, for empty lists, and for lists of settings that cannot be searched.
+    """
     for key, value in settings.items():
         if key in ALONE and key not in LISTS and isinstance(value, list):
             raise UserError(f".{key}", "is a list, but this setting cannot be searched", "give one value")
@@ -123,7 +135,7 @@ def _each_alone(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _training_schema() -> dict[str, Any]:
-    """Return the schema of the settings of a training, most of which may be lists of values."""
+    """Return the JSON schema of the settings of a training, most of which may be lists of values."""
     properties = Training.model_json_schema()["properties"]
     properties |= {key: or_list(value) for key, value in properties.items() if key not in ALONE}
     return {"type": "object", "properties": properties, "additionalProperties": False}
@@ -134,9 +146,9 @@ TrainingField = Annotated[dict[str, Any], AfterValidator(_each_alone), LazySchem
 
 
 class Data(Frozen):
-    """A dataset, and the transforms that are applied to its images once. Its ids name folders.
+    """A dataset with the transforms `prepare`, which are applied to its images once, and the ids that name its folders.
 
-    Images that are `synthetic` are those of the miniature, drawn by this project; they give no scientific result.
+    If `synthetic` is True, the images are the miniature's: random images drawn by fedshift, without scientific meaning.
     """
 
     dataset: DatasetField
@@ -146,34 +158,35 @@ class Data(Frozen):
 
     @property
     def card(self) -> Card:
-        """The data card of the miniature or of the real set, in the words of the study as it is now."""
+        """The data card (title, source, licence, ...) of the miniature or of the real dataset."""
         return self.dataset.miniature_card() if self.synthetic else self.dataset.card()
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of raw images, (channels, height, width), or (features,); None where none is stated."""
+        """The shape of images (channels, height, width) or vectors (features,), or None if the dataset states none."""
         side = getattr(self.dataset, "size", None)  # of datasets that bring their images to one size
         return self.dataset.shape or (side and (3, side, side))
 
     @functools.cached_property
     def raw(self) -> str:
-        """The id of the raw files: the name of their folder."""
+        """The id of the raw files, which names their folder below `resources/`."""
         not_raw = {*self.dataset.reading_fields, "masks"}
         files = {k: v for k, v in self._source.items() if k not in not_raw}
         return f"{self.dataset.identity_name}-{digest.of(files)}"
 
     @functools.cached_property
     def id(self) -> str:
-        """The id of the prepared images: the name of their folder."""
+        """The id of the prepared images, which names their folder below `results/data/`."""
         return f"{self.dataset.identity_name}-{digest.of([self._source, [t.identity() for t in self.prepare]])}"
 
     @functools.cached_property
     def source(self) -> str:
-        """The id of the images before the transforms of preparation: data that share it show the same patients."""
+        """The digest of the images before the transforms `prepare`: data with equal digests show the same patients."""
         return digest.of(self._source)
 
     @functools.cached_property
     def _source(self) -> dict[str, Any]:
+        """The settings that determine the images before the transforms `prepare`, from which the ids are made."""
         # Settings of the miniature alone leave the ids of real data as they are.
         settings = self.dataset.identity()
         if not self.synthetic:
@@ -184,11 +197,11 @@ class Data(Frozen):
 
 
 class Run(Frozen):
-    """One training, or with a `search` the one that a rule chooses among several.
+    """One training with its settings or, with a `search`, the one that a rule chooses among several trainings.
 
-    Before the choice, `training` of a searched run is that of the first combination of values.
-    Runs with equal settings have the same id and are trained once, whichever studies ask for them. Titles and other
-    texts for readers do not count.
+    Before the choice, `training` holds the first combination of the values that are searched. Runs with equal settings
+    have the same id and are trained once, even if several studies need them. Titles and other texts for readers do not
+    count.
     """
 
     data: Data
@@ -205,7 +218,10 @@ class Run(Frozen):
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
-        """All fields, defaults included, as plain data. Settings that a search varies have a list of values."""
+        """The specification of the run: all fields, defaults included, as plain data for JSON.
+
+        A setting that a search varies has a list of values. The task, norms and search are left out at their defaults.
+        """
         plain = self.model_dump(mode="json", exclude={"search"})
         if self.data.task == CLASSIFICATION:
             del plain["data"]["task"]
@@ -220,7 +236,7 @@ class Run(Frozen):
 
     @functools.cached_property
     def candidates(self) -> dict[str, Run]:
-        """The trainings among which a search chooses, by id and in the order of its values; empty without a search."""
+        """The trainings among which the search chooses, by id, in the order of its values; {} without a search."""
         if not self.search:
             return {}
         fields = {name: getattr(self, name) for name in type(self).model_fields} | {"search": None}
@@ -233,7 +249,7 @@ class Run(Frozen):
         return {run.id: run for run in runs}
 
     def tried(self) -> dict[str, dict[str, Any]]:
-        """Return the values of the varied settings that each candidate of a search is trained with, by its id."""
+        """Return the values of the searched settings for each candidate training, by its id; {} without a search."""
         if not self.search:
             return {}
         paths = {name: name if name.startswith(OPTION) else f"training.{name}" for name in self.search.values}
@@ -241,7 +257,10 @@ class Run(Frozen):
 
     @property
     def method(self) -> str:
-        """The algorithm with the settings that differ from their defaults; `chosen` where a search varies one."""
+        """The algorithm's name with settings that differ from their defaults: `fedprox(mu=0.1)`.
+
+        A setting that a search varies has the value `chosen`.
+        """
         varied = self.search.values if self.search else {}
         words = {key.removeprefix(OPTION): "chosen" for key in varied if key.startswith(OPTION)}
         return self.algorithm.labelled(words)
@@ -258,25 +277,27 @@ class Run(Frozen):
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """All fields by dotted path: `training.batch_size`, `partition.limit.train`, ..."""
+        """All values of the run's specification by dotted path, such as `training.batch_size`."""
         return flat(self.spec)
 
     @functools.cached_property
     def id(self) -> str:
-        """The name of the run's folder, from its identity."""
+        """The id of the run, which names its folder: algorithm, BN policy and a digest of all settings."""
         return self._named({**self._but_for_the_seed, "seed": self.seed})
 
     @functools.cached_property
     def condition(self) -> str:
-        """The id that this run shares with all runs that differ from it in the seed, and in the fold, only."""
+        """The id that is the same for all runs that differ in nothing but the seed and the cross-validation fold."""
         whole = self.partition.without_fold().identity(self.data.id)
         return self._named({**self._but_for_the_seed, "partition": whole})
 
     def _named(self, parts: dict[str, Any]) -> str:
+        """Return an id made of the algorithm's name, the BN policy and a digest of `parts`."""
         return "-".join([self.algorithm.name, self.bn, *(["search"] if self.search else []), digest.of(parts)])
 
     @functools.cached_property
     def _but_for_the_seed(self) -> dict[str, Any]:
+        """All settings that influence the trained network, except for the seed, as plain data for a digest."""
         parts: dict[str, Any] = {
             "data": self.data.id,
             "partition": self.partition_id,
@@ -298,17 +319,17 @@ class Run(Frozen):
 
     @functools.cached_property
     def partition_id(self) -> str:
-        """The id of the partition of this dataset: the name of its file."""
+        """The id of the partition applied to this run's dataset, which names the partition's file."""
         return self.partition.identity(self.data.id)
 
     @property
     def tested(self) -> tuple[str, ...]:
-        """The sites that are predicted: without the external ones if each client trains alone."""
+        """The sites whose test images are predicted. External sites are left out if each client trains alone."""
         return self.algorithm.collaboration.tested(self.partition.internal, self.partition.external)
 
     @property
     def plugins(self) -> list[Plugin]:
-        """All plug-ins that shape the trained network: a metric too, if rounds are selected by it."""
+        """All plug-ins that influence the trained network, including the metric by which a round is selected."""
         plugins = [self.model, self.algorithm, *self.transforms]
         if self.data.task != CLASSIFICATION:
             plugins.append(self.data.task)
@@ -320,7 +341,7 @@ class Run(Frozen):
 
 
 def flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return all values of the specification of a run by their dotted paths, as in `Run.settings`."""
+    """Return all values of nested mappings by dotted path, as in `Run.settings`; each path begins with `prefix`."""
     values: dict[str, Any] = {}
     for key, value in spec.items():
         values |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
