@@ -24,14 +24,14 @@ def file_of(forger: forge.Forger, part: str) -> Path:
 
 PREDICTIONS = "predictions-"
 SHALLOW = {
-    (PREDICTIONS, "edited by another program"): "does not say what it was written for",
+    (PREDICTIONS, "edited by another program"): "does not state the id of its run or data",
     (PREDICTIONS, "rows doubled"): "cannot be scored: sample .* is predicted twice",
     (PREDICTIONS, "rows dropped"): "cannot be scored: holds no predictions",
     (PREDICTIONS, "NaN"): "cannot be scored: a probability is NaN",
     (PREDICTIONS, "another site"): "cannot be scored: a sample has another site than in the partition",
     ("rounds.parquet", "lower losses"): "is another than its second copy in results/store",
     ("manifest.json", "another commit"): "is another than its second copy in results/store",
-    ("samples.parquet", "edited by another program"): "does not say what it was written for",
+    ("samples.parquet", "edited by another program"): "does not state the id of its run or data",
     ("partitions/", "rows doubled"): "has two rows of",
 }
 

@@ -1,5 +1,5 @@
-"""Forecasts and progress of studies: jobs, hours, and the state of each run.
+"""Forecasts and progress of studies: the jobs that would run, their hours, and the state of each run.
 
-Estimates come from runs that were timed before; an unknown amount is reported as unknown.
-Nothing here changes a file of a run or of a study.
+Hours are estimated from runs that were timed before; if there are none, they are reported as unknown.
+No function here changes a file of a run or of a study.
 """

@@ -1,6 +1,6 @@
-"""A call of Snakemake: members by id, the files that rules write and read, arguments of jobs, what it says.
+"""What the Snakefile needs: runs and data by id, files that rules read and write, arguments of jobs, final messages.
 
-Imports neither torch nor pandas: Snakemake loads it before anything runs.
+This module imports neither torch nor pandas, since Snakemake loads it before any job runs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ RULES = (
     *("download", "prepare", "partition", "control", "train", "choose", "predict"),
     *("score", "ledger", "divergence", "report"),
 )
-"""The rules of a study, in the order of `outputs`."""
+"""The rules of the workflow that make a study, in the order of `outputs`."""
 SOURCES = RULES[:3]
-"""Rules whose files are made again where a job needs them, and not because they are gone."""
+"""Rules whose missing files Snakemake makes again only if another job needs them."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,19 @@ class Output:
     rule: str
     files: tuple[Path, ...]
     ids: Callable[[], Mapping[str, str]] = dict
-    """Returns what the files state about themselves; see `io.identity`."""
+    """A function that returns the ids that the files must state about themselves, such as their run's; see
+    `io.identity`."""
     beside: tuple[Path, ...] = ()
-    """Files that the job writes too, and whose folder alone is named to Snakemake."""
+    """Further files that the job writes. Snakemake knows only their folder."""
 
     @property
     def every(self) -> tuple[Path, ...]:
-        """All files that the job writes."""
+        """All files that the job writes, `files` and `beside`."""
         return self.files + self.beside
 
 
 def require_own_name(plan: Plan, paths: Paths) -> None:
-    """Raise UserError where the page and the tables under the name of a study are those of another file."""
+    """Raise UserError if a study's page and tables were made from another YAML file of this name that still exists."""
     headline = paths.study_files(plan.name).headline
     other = read_json(headline).get("file") if headline.exists() else None
     # A file that was renamed or moved is no longer there, and its results are of no other study.
@@ -64,7 +65,7 @@ def require_own_name(plan: Plan, paths: Paths) -> None:
 
 
 def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
-    """Yield the outputs of all jobs of a study, from the source of its data to its page."""
+    """Yield the output files of each job of a study, from the download of its data to its page."""
     study = paths.study_files(plan.name)
     yield from (Output("download", (paths.source(raw),)) for raw in dict.fromkeys(d.raw for d in plan.data.values()))
     for key in plan.data:
@@ -89,20 +90,23 @@ def outputs(plan: Plan, paths: Paths) -> Iterator[Output]:
 
 
 def finished(plan: Plan, paths: Paths) -> list[Path]:
-    """Return the files that a finished study keeps: all but data and partitions, which can be made again at any time.
+    """Return the files that a finished study must have: the outputs of all its jobs except for data and partitions.
 
-    If one is gone, the next call of Snakemake makes it again.
+    If one of the files is missing, the next call of Snakemake makes it again.
     """
     return [file for output in outputs(plan, paths) if output.rule not in SOURCES for file in output.files]
 
 
 def predictions(plan: Plan, paths: Paths) -> list[Path]:
-    """Return the tables of predictions of all runs."""
+    """Return the files with the predictions of all runs of a study."""
     return [paths.predictions(run, job) for run, job in plan.prediction_jobs.items()]
 
 
 def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
-    """Return the files of a study that a rule from `score` on reads, as far as other rules write them."""
+    """Return the files that a rule reads and that other rules write for the study.
+
+    `rule` is score, ledger, divergence, report, figure or export.
+    """
     study = paths.study_files(plan.name)
     data = [paths.data_files(key) for key in plan.data]
     images = [files.images for files in data]
@@ -131,12 +135,13 @@ def read_by(rule: str, plan: Plan, paths: Paths) -> list[Path]:
 
 
 def _partitions(plan: Plan) -> dict[str, None]:
+    """Return the ids of all partitions of a study, each once, as the keys of a dict."""
     return dict.fromkeys(run.partition_id for run in plan.runs.values())
 
 
 @contextmanager
 def errors_end_the_call() -> Iterator[None]:
-    """End the call where the block raises UserError, with its exit code, and its words as the last line."""
+    """If the block raises UserError, end this process with the error's exit code, and print the error as last line."""
     try:
         yield
     except UserError as error:
@@ -145,11 +150,18 @@ def errors_end_the_call() -> Iterator[None]:
 
 
 class Call:
-    """The members of all studies of a call, by the ids that stand in the names of files.
+    """Everything that the studies of one Snakemake call contain, by the ids that occur in file names.
 
-    `runs` are trainings, and choices among trainings; `oracles` has the prediction job by which a search chooses with
-    the results at external sites, for each run; `inferences` those of each prediction job; `data` and `raw` prepared
-    and raw datasets; `partitions` a run that uses each, and `controls` the same where the study has a control.
+    Attributes
+    ----------
+    plans : the studies, by name
+    config : the settings of the call, as in config/config.yaml
+    plugins : the options that repeat the folders of plug-ins
+    runs : the trainings, and the runs with a search that are chosen among trainings
+    oracles : the id of the prediction job by whose results at external sites a search chooses, by training
+    inferences : the inferences of each prediction job
+    data, raw : the datasets, by the id of their prepared images and of their raw files
+    partitions, controls : one run that uses each partition; `controls` has partitions with a control alone
     """
 
     def __init__(self, plans: Mapping[str, Plan], config: Mapping[str, Any], plugins: Sequence[Path]) -> None:
@@ -173,7 +185,7 @@ class Call:
         self.partitions = {run.partition_id: run for run in self.runs.values()}
 
     def run(self, key: str) -> Run:
-        """Return a run. Raises UserError for an unknown id."""
+        """Return the run with an id. Raises UserError for an unknown id."""
         if key not in self.runs:
             problem = "no study of this call has this run"
             raise UserError(f"run {key!r}", problem, "fedshift check STUDY --ids lists all ids")
@@ -181,46 +193,47 @@ class Call:
 
     @property
     def studies(self) -> str:
-        """The arguments that name all studies of this call."""
+        """The command-line arguments that name all studies of this call, with scale, folder, plug-ins and settings."""
         study = quote(str(self.config["study"]))
         folder = quote(str(self.config["studies"]))
         return f"{study} --scale {self.config['scale']} --studies {folder}{self.plugins}{self.settings}"
 
     def study(self, name: str) -> str:
-        """Return the arguments that name the study of a page."""
+        """Return the command-line arguments that name one study of this call, with scale, plug-ins and settings."""
         return f"{quote(str(self.plans[name].path))} --scale {self.config['scale']}{self.plugins}{self.settings}"
 
     @property
     def settings(self) -> str:
-        """The options that repeat the settings of this call."""
+        """The options `--set` that repeat the settings which replace settings of the studies."""
         return "".join(f" --set {quote(setting)}" for setting in self.config.get("set") or ())
 
     @property
     def mirror(self) -> str:
-        """The option for a mirror of the data files, if there is one."""
+        """The option `--mirror` with the folder of data files, or "" if the call names none."""
         return f"--mirror {quote(str(self.config['mirror']))}" if self.config["mirror"] else ""
 
     @property
     def launch(self) -> str:
-        """How Python starts a training of several processes, which share its clients; nothing for one process."""
+        """The words after `python -m` that start a training in several processes, or "" if one process trains."""
         processes = int(self.config["processes"])
         return "" if processes == 1 else f"torch.distributed.run --standalone --nproc-per-node={processes} -m"
 
     def slow_libraries(self, runs: Iterable[str]) -> list[str]:
-        """Return the names of slow modules that the trainings of runs import; none without a training."""
+        """Return the names of the slow modules that trainings import, given the ids of runs; [] without runs."""
         named = [name for key in runs for plugin in self.run(key).plugins for name in ("torch", *plugin.libraries)]
         return list(dict.fromkeys(named))
 
 
 DEFAULT_RATE = (100, 1)
-"""Snakemake's limit, if none is given: so many jobs in so many seconds."""
+"""Snakemake's default limit on the rate of jobs: (number of jobs, seconds)."""
 
 
 def lift_default_limit(workflow: Any) -> None:
-    """Take the default limit on the rate of jobs from a workflow that runs its jobs on this machine.
+    """Remove Snakemake's default limit on the rate of jobs, if the workflow runs its jobs on this machine.
 
-    With any limit, Snakemake (seen in 9.27) starts a timer each time it has looked for jobs to run, and looks again
-    when it ends: each job that ends adds a look a second, a fifth of all processor time in a study of 375 jobs.
+    With any limit, Snakemake (seen in 9.27) starts a timer after each search for jobs to run, and searches again when
+    the timer ends. Each finished job thus adds one search a second, which took a fifth of all processor time in a study
+    of 375 jobs.
     """
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and workflow.local_exec and (limiter.max_jobs, limiter.timespan) == DEFAULT_RATE:
@@ -228,11 +241,14 @@ def lift_default_limit(workflow: Any) -> None:
 
 
 MOST_PAGES = 5
-"""Pages that are named at the end."""
+"""The most pages whose paths are printed at the end of a call."""
 
 
 def in_words(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Return what the ids of runs and of their partitions stand for; runs that words leave alike keep their id too."""
+    """Return a description of each run and of each partition, by id: algorithm, BN policy, held-out site and seed.
+
+    If several runs have the same description, the id is added to it.
+    """
     words = {
         key: f"{' + '.join(run.methods)}, bn {run.bn}, {_held_out(run)}, seed {run.seed}" for key, run in runs.items()
     }
@@ -242,13 +258,14 @@ def in_words(runs: Mapping[str, Run]) -> dict[str, str]:
 
 
 def _held_out(run: Run) -> str:
+    """Return the text that names the site that a run's partition holds out, if there is one."""
     return f"held out {run.partition.title}" if run.partition.title else "no site held out"
 
 
 def say_pages(pages: Sequence[Path], index: Path) -> None:
-    """Print where the pages of a call are when this process ends: each, or the list of all pages for more than a few.
+    """Print the path of each page of a call when this process ends, after Snakemake's own output.
 
-    It is printed after everything that Snakemake prints itself.
+    For more than MOST_PAGES pages, print their number and the path of `index`, the page that lists all.
     """
     if len(pages) > MOST_PAGES:
         say_at_end([f"{len(pages)} pages, all listed in {index.absolute()}"])
@@ -257,23 +274,27 @@ def say_pages(pages: Sequence[Path], index: Path) -> None:
 
 
 FAILED = re.compile(r"^ +log: (.+) \(check log file\(s\) for error details\)$", re.MULTILINE)
-"""A line of Snakemake's log about a failed job, with the path of the job's own log."""
+"""The line of Snakemake's log about a failed job, which has the path of the job's own log."""
 FAULT = re.compile(r"\S.*?: \S")
-"""A line that says where something is wrong, and what."""
+"""A line of the form `WHERE: WHAT`, as errors are printed."""
 PROGRESS = re.compile(r".*\(\d+%\)|wrote ")
+"""Lines about progress, which report no error."""
 WHOLE = 1 << 30
-"""More bytes than a log has."""
+"""A number of bytes larger than any log."""
 MOST_LINES = 5
-"""Lines that are shown of one log."""
+"""The most lines of one log that are shown."""
 
 
 def say_last(logs: Iterable[str | Path]) -> None:
-    """Print the errors of failed jobs at the end of this process, after Snakemake's own; `logs` are its log files."""
+    """Print the errors of failed jobs when this process ends, after Snakemake's output. `logs` are Snakemake's logs."""
     say_at_end(faults(map(Path, logs)))
 
 
 def faults(logs: Iterable[Path]) -> list[str]:
-    """Return the faults of the failed jobs in Snakemake's logs, each once, below the names of the jobs' own logs."""
+    """Return lines that report the errors of all failed jobs in Snakemake's logs; [] if no job failed.
+
+    Each error is listed once, below the path of a job's own log and the number of further jobs with the same error.
+    """
     failed = dict.fromkeys(name for log in logs for name in FAILED.findall(tail(log, WHOLE)[0]))
     if not failed:
         return []
@@ -289,7 +310,10 @@ def faults(logs: Iterable[Path]) -> list[str]:
 
 
 def _faults(log: Path) -> list[str]:
-    """Return the last lines of a job's log that report a fault; of a traceback, and of other logs, the last line."""
+    """Return the lines at the end of a job's log that report errors; only the last line if it has a traceback.
+
+    Return the last line of the log if no line has the form of an error, and [] if the log is empty.
+    """
     text, _ = tail(log, PIECE)
     lines = [line.rstrip() for line in text.splitlines() if any(c.isalnum() for c in line)]
     if any(line.startswith("Traceback ") for line in lines):

@@ -1,4 +1,4 @@
-"""The plan of a call of Snakemake: its jobs by rule, and the hours that finished runs let expect."""
+"""What `fedshift plan` prints: the jobs that Snakemake would run, and their hours, estimated from finished runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .status import State, state_of
 
 @dataclass(frozen=True)
 class Job:
-    """A job that would run: its rule, the values of its wildcards joined by "-", and Snakemake's first reason."""
+    """A job that Snakemake would run: its rule, its wildcards' values joined by "-" (`id`), and the first reason."""
 
     rule: str
     id: str
@@ -38,7 +38,7 @@ class Job:
 
 
 class _Listener(logging.Handler):
-    """A log handler that collects the jobs and the errors which Snakemake reports."""
+    """A log handler that collects the jobs and the error messages of a dry run of Snakemake."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Listener(logging.Handler):
         self.errors: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Collect a job or an error."""
+        """Add the job or the error message of one log record to `jobs` or `errors`; ignore other records."""
         from snakemake_interface_logger_plugins.common import LogEvent
 
         if getattr(record, "event", None) == LogEvent.JOB_INFO:
@@ -59,9 +59,9 @@ class _Listener(logging.Handler):
 
 @contextlib.contextmanager
 def _no_new_folder(folder: Path) -> Iterator[None]:
-    """Remove what a dry run of Snakemake leaves below `folder`, unless that was there before.
+    """After the block, remove the `folder` that a dry run of Snakemake leaves, unless it existed before.
 
-    Folders with other files in them stay: another call of Snakemake may have begun.
+    Subfolders with other files stay, since another call of Snakemake may have begun meanwhile.
     """
     existed = folder.exists()
     try:
@@ -75,10 +75,10 @@ def _no_new_folder(folder: Path) -> Iterator[None]:
 
 
 def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
-    """Return the jobs that `snakemake --config` with these values would run now, in the current folder.
+    """Return the jobs that Snakemake would run now in the current folder with the settings `config`.
 
-    This takes seconds and leaves nothing behind. Raises UserError where the file does not exist, and where Snakemake
-    fails.
+    A dry run finds them, which takes seconds and leaves no files. Raises UserError if there is no Snakefile, and if
+    Snakemake fails.
     """
     from snakemake.api import SnakemakeApi
     from snakemake.logging import logger
@@ -106,15 +106,16 @@ def pending_jobs(config: Mapping[str, Any]) -> list[Job]:
 
 
 CONDITION = "median of finished runs of the same condition"
+"""The source of an estimate from runs that differ in nothing but the seed."""
 RELATED = "median of finished runs with the same dataset and network: rough"
 MANY = 3
-"""Settings that tell two runs apart and are still named."""
+"""The most settings by which a new run may differ from a finished one and still be described by the difference."""
 UNKNOWN = "no run with the same dataset and network has finished in this folder"
 
 
 @dataclass(frozen=True)
 class Count:
-    """Jobs of a rule: how many there are, how many of them need not run, and Snakemake's reasons to run the others."""
+    """The number of jobs of a rule: all, finished (`cached`) and to run, and `why` they run: jobs by reason."""
 
     rule: str
     jobs: int
@@ -125,9 +126,10 @@ class Count:
 
 @dataclass(frozen=True)
 class Need:
-    """Hours of a GPU, or of one core of a CPU, that some jobs of a rule need together; None where they are unknown.
+    """The estimated time that some jobs of a rule need together.
 
-    `source` says where the estimate comes from, and `device` names the GPU or the CPU.
+    `amount` is in hours of a GPU or of one CPU core, or None if unknown. `source` says on what the estimate is based,
+    and `device` names the GPU or the CPU.
     """
 
     rule: str
@@ -139,11 +141,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Survey:
-    """Jobs of studies by rule, and the hours of the trainings and predictions that would run.
+    """The jobs of studies by rule, and the hours of the trainings and predictions that would run.
 
-    Of the runs to train, some are trained now (`at_work`), resume from a checkpoint (`going_on`), or have a patience
-    (`may_end_early`). `new` counts those that were never trained, by what tells them from the finished run that is most
-    alike.
+    `at_work` is the number of runs being trained now, `going_on` of runs that resume from a checkpoint, and
+    `may_end_early` of runs to train that have a patience. `new` maps the difference in settings between a run that was
+    never trained and the most similar finished run to the number of such runs.
     """
 
     counts: list[Count]
@@ -160,9 +162,9 @@ def survey(
     paths: Paths,
     probe: Callable[[Run, int], Need] | None = None,
 ) -> Survey:
-    """Return the jobs of studies, and the hours that the `pending` ones need.
+    """Count the jobs of studies, and estimate the hours that their `pending` jobs need.
 
-    `probe` estimates the hours of some rounds of a training that finished runs tell nothing about.
+    If no finished run allows an estimate of a training, `probe` estimates it from the run and the number of rounds.
     """
     runs = {key: run for plan in plans.values() for key, run in (plan.runs | plan.candidates).items()}
     predictions = {f"{run}-{sweep}": (run, sweep) for plan in plans.values() for run, sweep in plan.predicted}
@@ -195,14 +197,14 @@ def survey(
 
 
 def job_counts(plans: Mapping[str, Plan]) -> dict[str, int]:
-    """Return the number of jobs of each rule that studies need in all."""
+    """Return the number of jobs of each rule that studies have in total, finished or not."""
     made = {(output.rule, output.files) for plan in plans.values() for output in outputs(plan, Paths())}
     counts = Counter(rule for rule, _ in made)
     return {rule: counts[rule] for rule in RULES} | {"index": 1}
 
 
 def _rounds_left(state: State) -> int:
-    """Return the rounds that are left to train, if code and data are those of the checkpoint."""
+    """Return the number of rounds that a pending training has left, if code and data still match its checkpoint."""
     if state.state == "done":  # it would be trained anew
         return state.rounds
     if state.state == "running":
@@ -211,15 +213,16 @@ def _rounds_left(state: State) -> int:
 
 
 class Clock:
-    """The finished runs of a project folder, and estimates of hours from their times."""
+    """Estimates of hours from the times of the finished runs in a project folder."""
 
     def __init__(self, paths: Paths) -> None:
         self.paths = paths
         self.conditions = dict[str, dict[str, Any]]()
-        """The settings of finished runs by dotted path, one for all seeds."""
+        """The settings of finished runs by dotted path, one entry for all runs that differ in nothing but the seed."""
         self.differences = dict[str, str]()
+        """Cached results of `difference`, by condition (a digest of all settings but the seed)."""
         self.finished: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
-        """The id, the seconds of a round and the device of runs, by each of their keys."""
+        """The run id, the seconds of a round and the device of finished runs, by each of their keys (see `_keys`)."""
         for files in paths.every_run():
             try:
                 manifest = read_json(files.manifest)
@@ -235,7 +238,7 @@ class Clock:
                 continue  # not finished, or written by an earlier version
 
     def train(self, spec: Mapping[str, Any], rounds: int) -> Need:
-        """Estimate the hours of some rounds of a training."""
+        """Estimate the hours of `rounds` rounds of the training with the specification `spec`, from similar runs."""
         for source, key in _keys(spec).items():
             times = [(seconds, device) for _, seconds, device in self.finished[key]]
             if times:
@@ -243,7 +246,10 @@ class Clock:
         return Need("train", 1, None, UNKNOWN)
 
     def difference(self, spec: Mapping[str, Any]) -> str:
-        """Return what tells a run from the finished one most alike; empty without one, or beyond MANY settings."""
+        """Return the settings in which a run differs from the most similar finished run, as text.
+
+        Return "" if no run has finished, or if more than MANY settings differ.
+        """
         condition = _keys(spec)[CONDITION]
         if not self.conditions:
             return ""
@@ -261,7 +267,7 @@ class Clock:
         return self.differences[condition]
 
     def predict(self, spec: Mapping[str, Any], sweep: str) -> Need:
-        """Estimate the hours of a prediction job from jobs with the same inferences."""
+        """Estimate the hours of the prediction job `sweep` of a run, from similar runs with the same inferences."""
         for source, key in _keys(spec).items():
             times = []
             for run, _, device in self.finished[key]:
@@ -274,19 +280,25 @@ class Clock:
 
 
 def _keys(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties that runs of a similar time share, closest first, by the source of the hours."""
+    """Return digests of settings that are equal for runs of similar duration, most similar first.
+
+    The keys say on what an estimate from such runs is based: CONDITION, then RELATED.
+    """
     return {CONDITION: digest.of({**spec, "seed": None}), RELATED: digest.of([spec["data"], spec["model"]])}
 
 
 def _median(rule: str, times: list[tuple[float, str]], source: str, rounds: int = 1) -> Need:
-    """Return the median of seconds, with the device of that job."""
+    """Return the time of one job of a rule: the median of pairs (seconds, device), times the number of rounds."""
     # The lower of two middle values is the time of a job, whose device goes with it.
     seconds, device = statistics.median_low(times)
     return Need(rule, 1, seconds * rounds / 3600, source, device)
 
 
 def _measured(benchmark: Path, device: str) -> float | None:
-    """Return the seconds of a job: of all cores on a CPU, else elapsed. None where its benchmark cannot be read."""
+    """Return the seconds in a job's benchmark file: CPU time of all cores on a CPU, elapsed time on a GPU.
+
+    Return None if the file does not exist or cannot be read.
+    """
     try:
         row = list(csv.DictReader(benchmark.read_text(encoding="utf-8").splitlines(), delimiter="\t"))[-1]
         return float(row["cpu_time" if device.startswith("CPU") else "s"])
@@ -295,7 +307,7 @@ def _measured(benchmark: Path, device: str) -> float | None:
 
 
 def _sums(needs: Sequence[Need]) -> list[Need]:
-    """Return the needs with those of one rule, source and device added up."""
+    """Return the needs with the hours of equal rule, source and device added up; the sum is None if one is unknown."""
     groups: dict[tuple[str, str, str], list[Need]] = {}
     for need in needs:
         groups.setdefault((need.rule, need.source, need.device), []).append(need)
@@ -307,9 +319,9 @@ def _sums(needs: Sequence[Need]) -> list[Need]:
 
 
 def lines(survey: Survey, probing: str = "") -> Iterator[str]:
-    """Yield the lines of a plan: a table of jobs, then the hours of training and prediction with their source.
+    """Yield the lines that `fedshift plan` prints: a table of jobs, then the hours of training and prediction.
 
-    `probing` is the call that estimates the hours of trainings where they are unknown.
+    `probing` is the shell command that estimates unknown hours of trainings, or "" if it has been tried.
     """
     yield f"{'rule':10} {'jobs':>6} {'cached':>7} {'to run':>7}"
     for c in survey.counts:
@@ -341,6 +353,7 @@ def lines(survey: Survey, probing: str = "") -> Iterator[str]:
 
 
 def _in_words(hours: float | None, device: str) -> str:
+    """Return hours as text: `1.50 CPU-hours`, `0.50 GPU-minutes (NVIDIA H100)` or `unknown`."""
     if hours is None:
         return "unknown"
     amount = f"{60 * hours:.2f} {{}}-minutes" if hours < 0.1 else f"{hours:.2f} {{}}-hours"

@@ -1,6 +1,6 @@
-"""A probe of a training: some seconds of it, by which the hours of trainings that nobody has timed are estimated.
+"""Probes: a training runs for some seconds, to estimate the hours of trainings that have never been timed.
 
-The federation of the run is made as its job makes it, on the prepared images if there are any. Nothing is written.
+A probe builds the same federation as the training's job, on the prepared images if they exist. It writes no file.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 SECONDS = 10.0
-"""Time that a probe trains for."""
+"""Default duration of a probe in seconds."""
 FEW = 64
-"""Images that stand for all, where none are prepared."""
+"""The number of images that a probe repeats in place of a whole dataset, if no images are prepared."""
 WARM_UP = 2
-"""First steps that do not count: libraries choose kernels in them."""
+"""The number of first steps that are not timed, in which libraries choose kernels."""
 STEPS = 10
-"""Steps of a client in a probe that does not know how many images it has."""
+"""Local steps of each client per round in a probe, if the numbers of images are unknown."""
 FORWARD = 1 / 3
-"""Cost of a batch that is evaluated, in local steps: a step is one pass forward, and about two passes backward."""
+"""Time of evaluating a batch in units of a local step, which is one forward pass and about two for the backward."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a probe, (n, height, width, channels) uint8, or vectors (n, features) float32; `words` say which.
+    """The samples of a probe: images (n, height, width, channels) uint8, or vectors (n, features) float32.
 
-    `samples` has a row for each image of the run's sites, with site, split and label, and `row` of the array; it is
-    None where their number is not known before they are prepared. `masks` (n, height, width), uint8, are the classes of
-    pixels.
+    `samples` has a row for each sample of the dataset, with its `row` in the array; several may share a row. It is
+    None if the number of samples is unknown before they are prepared. `words` describes the images for messages, and
+    `masks` (n, height, width), uint8, are classes of pixels.
     """
 
     array: np.ndarray
@@ -62,16 +62,20 @@ class Images:
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of a local step with its part of a round, of one core on a CPU, and the images that it had."""
+    """The measured seconds per local step, with the step's share of the rest of a round, and the images of the probe.
+
+    On a CPU these are seconds of one core.
+    """
 
     seconds: float
     images: Images
 
 
 class Prober:
-    """Estimates of hours by probes: one for all runs that differ in partition, BN policy, rounds and rates alone.
+    """Estimates of the hours of trainings by probes, each of which trains a run for some `seconds`.
 
-    A probe trains for some `seconds`, with the `threads` of a training. `images` returns the images of a run.
+    Runs that differ only in partition, BN policy, rounds and learning rates share a probe. `threads` is the number of
+    threads of a training, and `images` a function that returns the images of a run (default: `images_of`).
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class Prober:
         self._paces: dict[str, Pace] = {}
 
     def train(self, run: Run, rounds: int) -> Need:
-        """Return the hours of some rounds of a training. The amount is None where the number of images is not known."""
+        """Estimate the hours of `rounds` rounds of a run's training, or None if the number of images is unknown."""
         device = take_device(self.threads)
         name = name_of(device)
         pace = self.pace(run, device)
@@ -103,7 +107,7 @@ class Prober:
         return Need("train", 1, seconds / 3600, f"probe of {self.seconds:g} seconds on {pace.images.words}", name)
 
     def pace(self, run: Run, device: torch.device) -> Pace:
-        """Return the pace of a run, which is measured once for all runs of its kind."""
+        """Return the time per local step of a run, which is measured once for all runs that share a probe."""
         # What the time of a step depends on.
         transforms = [transform.spec() for transform in run.transforms]
         settings = [run.methods, run.training.batch_size, run.training.optimiser]
@@ -115,18 +119,19 @@ class Prober:
         return self._paces[kind]
 
     def _opened(self, run: Run) -> Images:
+        """Return the images for a probe of a run, which are opened once for each dataset."""
         if run.data.id not in self._images:
             self._images[run.data.id] = self._find(run, self.paths)
         return self._images[run.data.id]
 
     def _assigned(self, run: Run) -> pd.DataFrame:
-        """Return the samples of the sites of a run, with the split of each."""
+        """Return the sample table of a run's partition: site, split, label and `row` of each sample."""
         samples = self._opened(run).samples
         assert samples is not None
         return run.partition.assign(samples).merge(samples[["sample", "row", "label"]], on="sample")
 
     def _measure(self, run: Run, device: torch.device) -> float:
-        """Train a run for some seconds, and return the seconds of a step."""
+        """Train a run for `self.seconds` seconds, and return the seconds per local step (see `Pace`)."""
         federation = self._federation(run, device)
         watch = _Stopwatch(self.seconds, time.process_time if device.type == "cpu" else time.monotonic)
         with contextlib.suppress(Interrupted):
@@ -136,7 +141,7 @@ class Prober:
         return watch.seconds_a_step(_steps(run, counts), validated / run.training.batch_size)
 
     def _federation(self, run: Run, device: torch.device) -> Federation:
-        """Return the federation of a run, without patience."""
+        """Return the federation of a run on the images of the probe, with settings that would end it early removed."""
         images = self._opened(run)
         classes = len(run.data.dataset.classes)
 
@@ -167,11 +172,12 @@ class Prober:
 
 
 def steps(run: Run, images: Mapping[str, int]) -> float:
-    """Return the mean local steps of a round, all clients together, given the training images of each site."""
+    """Return the mean number of local steps per round of all clients; `images` maps a site to its training images."""
     return _steps(run, run.algorithm.collaboration.clients(images, sum))
 
 
 def _steps(run: Run, sizes: Mapping[str, int]) -> float:
+    """Return the mean number of local steps per round of all clients; `sizes` maps a client to its training images."""
     training = run.training.equalised(sizes.values())
     phases = run.algorithm.phases()
     total = sum(sum(phase.steps(size, training.at(client)) for phase in phases) for client, size in sizes.items())
@@ -179,9 +185,9 @@ def _steps(run: Run, sizes: Mapping[str, int]) -> float:
 
 
 class _Stopwatch:
-    """Times of a training, which ends after `limit` seconds: it is called before each local step.
+    """A timer of a training: it is called before each local step, and returns True to stop after `limit` seconds.
 
-    The `clock` returns seconds; of a CPU those of all cores together, which other programs do not lengthen.
+    `clock` returns the time in seconds; on a CPU the process's time on all cores, which other programs do not lengthen.
     """
 
     def __init__(self, limit: float, clock: Callable[[], float]) -> None:
@@ -192,7 +198,7 @@ class _Stopwatch:
         self.rounds: list[float] = []
 
     def __call__(self) -> bool:
-        """Note a step, and return whether the time is over."""
+        """Record the start of a step, and return True if the time limit has passed."""
         self.steps.append(self.clock())
         if len(self.steps) == WARM_UP + 1:
             self.end = time.monotonic() + self.limit
@@ -200,14 +206,15 @@ class _Stopwatch:
         return time.monotonic() >= self.end
 
     def end_round(self) -> None:
-        """Note the end of a round."""
+        """Record the end of a round."""
         self.rounds.append(self.clock())
 
     def seconds_a_step(self, steps: float, validated: float) -> float:
-        """Return the seconds of a step, with its part of what else a round does.
+        """Return the seconds per local step, including the step's share of a round's evaluation and aggregation.
 
-        Whole rounds are measured if there are two, since the first also warms up. Otherwise steps are, and evaluation
-        is added by its cost. A round has `steps` local steps, and evaluates `validated` batches.
+        A round has `steps` local steps and evaluates `validated` batches. If two rounds or more have ended, the rounds
+        after the first are timed, since the first also warms up. Otherwise single steps are timed, and evaluation is
+        added at FORWARD steps a batch.
         """
         if len(self.rounds) > 1:
             return (self.rounds[-1] - self.rounds[0]) / (len(self.rounds) - 1) / steps
@@ -221,9 +228,9 @@ class _Stopwatch:
 
 
 def images_of(run: Run, paths: Paths) -> Images:
-    """Return the prepared images of a run's dataset; where there are none, its miniature or images that are made up.
+    """Return images for a probe of a run: the prepared images of its dataset, else of its miniature, else random ones.
 
-    Raises UserErrors where the user's own table is unsound.
+    Random images have the size of the dataset's. Raises UserErrors for faults in a user's own table of images.
     """
     if paths.data_files(run.data.id).card.exists():
         prepared = Prepared(paths.data(run.data.id))
@@ -247,7 +254,10 @@ def images_of(run: Run, paths: Paths) -> Images:
 
 
 def _miniature(run: Run) -> tuple[np.ndarray, pd.DataFrame]:
-    """Return some images of the miniature of a dataset as they are prepared, and a row for each of all."""
+    """Return up to FEW prepared images of the miniature of a run's dataset, and the miniature's sample table.
+
+    The column `row` of the table assigns one of these images to each sample.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run.data.dataset.miniature(Path(folder))
         opened = run.data.dataset.open(Path(folder))

@@ -1,4 +1,4 @@
-"""The state of each run, read from its files alone, from any process or node; for each run and for all in words."""
+"""What `fedshift status` prints: the state of each run, such as running or failed, read from the run's files alone."""
 
 from __future__ import annotations
 
@@ -26,25 +26,34 @@ from ..study.run import Run
 
 StateName = Literal["done", "running", "stopped", "failed", "waiting"]
 QUIET = 60.0
-"""Seconds without output that are normal, however short the rounds are."""
+"""Seconds without output after which a training may be considered stopped, or more if rounds are long."""
 PIECE = 1 << 16
-"""Bytes that are read from the end of a file at first; more are read if they hold no whole line."""
+"""Bytes that are read from the end of a file at first. More are read if these contain no complete line."""
 NORMAL = re.compile(r"round \d+/\d+ |resuming after round |starting anew: |stopped; start again |interrupted$|\s")
-"""Last lines of a log when nothing went wrong; indented lines are the second halves of warnings."""
+"""Last lines of a training's log if nothing went wrong. Indented lines are the second halves of warnings."""
 KILLED = re.compile(r"slurmstepd: |srun: |Killed|Terminated")
-"""Last lines of a log when another program ended the job."""
+"""Last lines of a training's log if another program killed the job."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of one run. Rounds count from 1, times are in seconds; None stands for unknown or not applicable.
+    """The state of one run. Rounds count from 1, times are in seconds, and None means unknown or not applicable.
 
-    `rounds` are those of the whole training, `round`, `loss` and `logged` are the last round that was trained, its mean
-    loss over clients, and the numbers that plug-ins logged in it. `seconds_a_round` is a mean since the process
-    started, `eta` the time left, and `silent` the time since the run's files last changed. After `checkpoint` rounds
-    none need be trained again. `best_round` is the selected one, and `best_value` its mean validation value. A finished
-    run has its training time, `seconds`, and when it finished. `changed` runs were trained with code other than
-    today's. `message` is the last line of the log if it reports a problem, or what the run waits for.
+    Attributes
+    ----------
+    run, held_out, seed : the run's id, the title of its partition and its seed
+    state : done, running, stopped (resumes from a checkpoint), failed or waiting
+    rounds : the number of rounds of the whole training
+    round, loss, logged : the last trained round, its mean loss over clients, and the numbers that plug-ins logged in it
+    seconds_a_round : the mean duration of a round since the process started
+    eta : the estimated time left
+    silent : the time since the run's files last changed
+    checkpoint : the last round in the checkpoint, after which a stopped training resumes
+    best_round, best_value : the selected round and its mean validation value
+    seconds, finished : the training time of a finished run, and the date and time of its end
+    changed : True if a finished run was trained with other code than today's
+    message : the last line of the log if it reports a problem, or what a waiting run waits for
+    log : the path of the training's log
     """
 
     run: str
@@ -69,7 +78,10 @@ class State:
 
 
 def state_of(run: Run, paths: Paths, code: str = "") -> State:
-    """Return the state of a run. `code` is the digest of the code that would train it today."""
+    """Return the state of a run from its files.
+
+    `code` is the digest of the code that would train the run today; without it, `changed` is False.
+    """
     files = paths.run_files(run.id)
     log = paths.log("train", run.id)
     locked = is_locked(files.lock)
@@ -113,6 +125,7 @@ def state_of(run: Run, paths: Paths, code: str = "") -> State:
 
 
 def _done(run: Run, file: Path, code: str) -> State:
+    """Return the state of a finished run, read from its manifest `file`; `code` is as in `state_of`."""
     try:
         manifest = read_manifest(file)
     except UserError:
@@ -133,7 +146,7 @@ def _done(run: Run, file: Path, code: str) -> State:
 
 
 def modified(path: Path) -> float | None:
-    """Return when a file was last modified, in seconds since 1970; None if it does not exist."""
+    """Return the time at which a file was last modified, in seconds since 1970; None if it cannot be read."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -141,10 +154,10 @@ def modified(path: Path) -> float | None:
 
 
 def is_locked(lock: Path) -> bool | None:
-    """Return whether a process holds a lock file; None where the file system cannot tell.
+    """Return True if a process holds a lock on a file, False if none does, and None if the file system has no locks.
 
-    A shared lock is requested without waiting and released at once. The holder does not notice it, and a process that
-    requests the lock at this moment tries again (`disk.locked`).
+    A shared lock is requested without waiting and released at once. A holder of the lock does not notice the request,
+    and a process that requests the lock at this moment tries again (see `disk.locked`).
     """
     if lock.exists() and not lock.is_file():
         return None
@@ -158,7 +171,7 @@ def is_locked(lock: Path) -> bool | None:
 
 
 def checkpoint_round(files: RunFiles) -> int | None:
-    """Return the last round of a run's checkpoint; None if there is none that can be read."""
+    """Return the number of the last round in a run's checkpoint, or None if no checkpoint can be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -169,7 +182,7 @@ def checkpoint_round(files: RunFiles) -> int | None:
 
 
 def last_round(log: Path) -> dict[str, Any]:
-    """Return the last whole line of rounds.jsonl as a mapping; empty if there is none."""
+    """Return the last complete line of a rounds.jsonl, `log`, as a dict; {} if there is none."""
     size = PIECE
     while True:
         text, whole = tail(log, size)
@@ -188,7 +201,7 @@ def last_round(log: Path) -> dict[str, Any]:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that has a letter or a digit; empty if there is none."""
+    """Return the last line of a log that has a letter or a digit, or "" if there is none."""
     text, _ = tail(log, PIECE)
     # A progress bar goes back to the start of its line; zeros are what a crash of the machine leaves.
     lines = text.replace("\r", "\n").replace("\0", "").split("\n")
@@ -196,7 +209,10 @@ def last_line(log: Path) -> str:
 
 
 def tail(path: Path, size: int) -> tuple[str, bool]:
-    """Return at most `size` bytes from the end of a file, and whether these are the whole file."""
+    """Return the text of at most `size` bytes from the end of a file, and True if this is the whole file.
+
+    The text is "" if the file cannot be read.
+    """
     if not path.is_file():
         return "", True
     try:
@@ -209,11 +225,16 @@ def tail(path: Path, size: int) -> tuple[str, bool]:
 
 
 def _trouble(line: str) -> bool:
+    """Return True if the last line of a log reports an error of the training, not its normal end or a kill."""
     return bool(line) and not NORMAL.match(line) and not KILLED.match(line)
 
 
 def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None, float | None]:
-    """Return the number of the last logged round, mean seconds a round since the process started, and seconds left."""
+    """Return the last logged round, the mean seconds per round, and the estimated seconds left.
+
+    `entry` is the last line of rounds.jsonl, and `rounds` the number of rounds of the training. All are None without an
+    entry; seconds are None if the entry has none.
+    """
     if not entry:
         return None, None, None
     number = entry["round"]
@@ -224,7 +245,7 @@ def _pace(entry: dict[str, Any], rounds: int) -> tuple[int | None, float | None,
 
 
 def _awaited(run: Run, paths: Paths) -> str:
-    """Return what a run waits for: its data, with the last line of their log; its partition; or its turn."""
+    """Return the text that says for what a run waits: its data (with the last line of their log), partition or turn."""
     if not paths.data_files(run.data.id).card.exists():
         for log in (paths.log("prepare", run.data.id), paths.log("download", run.data.raw)):
             line = last_line(log)
@@ -237,21 +258,24 @@ def _awaited(run: Run, paths: Paths) -> str:
 
 
 def states(plans: Mapping[str, Plan], paths: Paths) -> list[State]:
-    """Return the state of each training of studies."""
+    """Return the state of each training of the studies, each training once."""
     runs = {key: run for plan in plans.values() for key, run in plan.trainings.items()}
     return [state_of(run, paths, train_code(run)) for run in runs.values()]
 
 
 def plain(states: Sequence[State], again: str) -> dict[str, Any]:
-    """Return the states of all runs for JSON. `again` is the command that goes on with one of them, whose id is RUN."""
+    """Return the states of all runs as plain dicts and lists for JSON.
+
+    `again` is the shell command that resumes one run, with RUN in place of its id.
+    """
     return {"runs": [asdict(state) for state in states], "total": total(states), "resume": again}
 
 
 def total(states: Sequence[State]) -> dict[str, Any]:
-    """Return the number of runs in each state, and `eta`, the least time until all but the failed ones are trained.
+    """Return the number of runs in each state, and `eta`: the least seconds until all runs but failed ones are trained.
 
-    `eta` (seconds) assumes that as many runs are trained at once as now, and that rounds of the other runs take as long
-    as those of runs so far. It is None where nothing is running or no time is known.
+    `eta` assumes that as many runs are trained at once as now, and that rounds of waiting runs take the mean time of
+    rounds so far. It is None if no run is running or no time is known.
     """
     running = [s for s in states if s.state == "running"]
     paces = [s.seconds_a_round for s in running if s.seconds_a_round is not None]
@@ -267,15 +291,15 @@ def total(states: Sequence[State]) -> dict[str, Any]:
 
 
 def _left(state: State, pace: float) -> float:
-    """Return the seconds that a run needs until it is trained, if a round takes `pace` seconds in other runs."""
+    """Return the seconds until a run is trained: its own estimate or, without one, `pace` seconds per round left."""
     return state.eta if state.eta is not None else pace * (state.rounds - (state.checkpoint or 0))
 
 
 def lines(states: Sequence[State], again: str, unlock: str = "") -> list[str]:
-    """Return a line for each run, and one for all.
+    """Return the lines that `fedshift status` prints: one for each run, one for all, and advice.
 
-    `again` is the command that trains RUN by hand. `unlock` is the command that unlocks the folder, given where
-    Snakemake has locked it: it is at work there, or was killed before it could unlock it.
+    `again` is the shell command that trains one run, with RUN in place of its id. `unlock` is the shell command that
+    unlocks the folder if Snakemake has locked it, or else "".
     """
     several = len({s.held_out for s in states}) > 1
     names = [f"{s.run}  {s.held_out}" if several else s.run for s in states]
@@ -296,7 +320,7 @@ def lines(states: Sequence[State], again: str, unlock: str = "") -> list[str]:
 
 
 def total_line(states: Sequence[State]) -> str:
-    """Return the line for all runs: how many are in each state, and the least time that is left."""
+    """Return the line for all runs: the number of runs in each state, and the least time until all are trained."""
     counts = total(states)
     parts = [f"{counts[name]} {name}" for name in get_args(StateName) if counts[name]]
     if counts["eta"] is not None:
@@ -305,12 +329,12 @@ def total_line(states: Sequence[State]) -> str:
 
 
 def folder_is_locked(root: Path) -> bool:
-    """Return whether Snakemake has locked a folder."""
+    """Return True if Snakemake has locked a project folder, `root`: it is running there, or was killed."""
     return any((root / ".snakemake" / "locks").glob("*.lock"))
 
 
 def _words(s: State, again: str) -> str:
-    """Return the state of one run in words."""
+    """Return the text that describes the state of one run; `again` is the command that trains RUN by hand."""
     resumes = f"resumes after round {s.checkpoint}" if s.checkpoint else "starts again from round 1"
     if s.state == "done":
         return _result(s)
@@ -326,11 +350,12 @@ def _words(s: State, again: str) -> str:
 
 
 def _is_fresh(s: State) -> bool:
-    """Return whether a run's files have changed lately, by the length of its rounds."""
+    """Return True if a run's files changed within QUIET seconds or within the time of three of its rounds."""
     return (s.silent or 0) <= max(QUIET, 3 * (s.seconds_a_round or 0))
 
 
 def _result(s: State) -> str:
+    """Return the text that describes a finished run: date, rounds, training time and best validation value."""
     words = f"{s.finished}, {s.round} rounds"
     if s.seconds is not None:
         words += f" in {duration(s.seconds)}"
@@ -342,6 +367,7 @@ def _result(s: State) -> str:
 
 
 def _progress(s: State) -> str:
+    """Return the text that describes a running training: round, loss, seconds per round and time left."""
     words = "in its first round"
     if s.round is not None:
         words = f"round {s.round}/{s.rounds}"
@@ -358,11 +384,12 @@ def _progress(s: State) -> str:
 
 
 def _silence(s: State) -> str:
+    """Return the text that says for how long a run has had no output, or "" if that is unknown."""
     return "" if s.silent is None else f", no output for {duration(s.silent)}"
 
 
 LEFT_OUT = ("done", "waiting")
-"""States that are left out on a terminal with too few lines for all runs."""
+"""States whose runs are not shown on a terminal with too few lines for all runs."""
 
 
 def watch(
@@ -372,10 +399,11 @@ def watch(
     out: IO[str] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show the states that `look` returns every `interval` seconds, until all runs are done or failed, or Ctrl-C.
+    """Print the states that `look` returns every `interval` seconds, until all runs are done or failed, or Ctrl-C.
 
-    On a terminal the lines are drawn in place. Elsewhere the line for all runs is printed with the time of day, and
-    only when it has changed, so that a log stays short. `again` is the command that trains RUN by hand.
+    On a terminal the lines are redrawn in place. Elsewhere the line for all runs is printed with the time of day, only
+    when it has changed, so that a log stays short. `again` is the command that trains one run, with RUN in place of its
+    id; `out` is the stream to print on (default: standard output), and `sleep` waits for some seconds.
     """
     out = out or sys.stdout
     shown: list[str] = []
@@ -398,7 +426,10 @@ def watch(
 
 
 def _print_changes(states: list[State], before: str, out: IO[str]) -> str:
-    """Print the number of runs in each state, with those that have failed, unless it is `before`. Return it."""
+    """Print the line of all runs, and the runs that have failed, if the counts of states differ from `before`.
+
+    Return the text of the counts, which is `before` of the next call.
+    """
     line = total_line(states)
     counts = line.partition(", at least ")[0]
     if counts != before:
@@ -410,7 +441,7 @@ def _print_changes(states: list[State], before: str, out: IO[str]) -> str:
 
 
 def _screen(states: list[State], again: str) -> list[str]:
-    """Return the lines of `fedshift status`, cut to the size of the terminal."""
+    """Return the lines of `fedshift status`, shortened to the width and height of the terminal."""
     columns, height = shutil.get_terminal_size()
     head = f"{time.strftime('%H:%M:%S')}  Ctrl-C leaves; the runs go on."
     shown = [head, *lines(states, again)]

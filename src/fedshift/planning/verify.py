@@ -1,6 +1,6 @@
-"""Check of all files of a study: which are missing or are not as they were written, and what makes them again.
+"""What `fedshift verify` checks: which files of a study are missing, damaged or exchanged, and which jobs remake them.
 
-Snakemake compares times and settings. It cannot see a file that lost bits, or was replaced and got its old time back.
+Snakemake compares times and settings only, and so cannot notice a damaged file, or one replaced with its old time.
 """
 
 from __future__ import annotations
@@ -20,34 +20,37 @@ from ..jobs.accept import Kept, kept
 from ..study.plan import Plan
 from .call import SOURCES, Output, outputs
 
-SILENT = "does not say what it was written for, as other files of this study do: another program wrote it"
-"""Fault of a file without identity."""
+SILENT = "does not state the id of its run or data, as other files of this study do: another program wrote it"
+"""The fault of a file that states no id."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The outputs of one job: what is wrong with each file, and the files without a recorded checksum."""
+    """The result of checking the output files of one job: `faults` maps a file to its fault.
+
+    `unrecorded` are files without a recorded checksum, which could not be checked.
+    """
 
     output: Output
     faults: dict[Path, str]
     unrecorded: tuple[Path, ...]
     silent: tuple[Path, ...] = ()
-    """Sound files that do not state what they were written for."""
+    """Undamaged files that do not state the id of their run or data."""
     states: bool = False
-    """True where another of them does."""
+    """True if another file of the job states its id."""
 
     @property
     def begun(self) -> bool:
-        """True where the job has written any of its files."""
+        """True if the job has written any of its files: a file or a recorded checksum exists."""
         return len(self.faults) < len(self.output.every) or any(f.exists() or recorded(f) for f in self.faults)
 
 
 def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
-    """Read every file of a study in full, and return what was found, job by job.
+    """Read every file of a study in full, and return the faults of the files, job by job.
 
-    A file is at fault where it is missing, damaged or in the place of another one, where it does not state what it was
-    written for and other files of the study do, and where it holds predictions that cannot be scored. The index of all
-    studies is read too, if it is there and the study was run.
+    A file is faulty if it is missing or damaged, states the id of another run or data, states no id although other
+    files of the study do, or contains predictions that cannot be scored. The index page of all studies is checked too,
+    if it exists and the study was run.
     """
     with ThreadPoolExecutor(threads) as pool:
         checked = list(pool.map(_checked, outputs(plan, paths)))
@@ -65,6 +68,7 @@ def verify(plan: Plan, paths: Paths, threads: int = 1) -> list[Checked]:
 
 
 def _checked(output: Output) -> Checked:
+    """Check the output files of one job: their checksums, and the ids that they state."""
     faults = {file: what for file in output.every if (what := damage(file, whole=True) or _exchanged(file, output))}
     sound = [file for file in output.every if file not in faults]
     ids = output.ids() if sound else {}
@@ -75,7 +79,7 @@ def _checked(output: Output) -> Checked:
 
 
 def _exchanged(file: Path, output: Output) -> str:
-    """Return how a file states other ids than those of its place; "" where it does not."""
+    """Return the fault of a file that states other ids than its path implies, or is unreadable; "" without a fault."""
     try:
         return identity.differs(file, **output.ids())
     except UserError as error:
@@ -83,7 +87,7 @@ def _exchanged(file: Path, output: Output) -> str:
 
 
 def _add(checked: Iterable[Checked], faults: Iterable[tuple[Path, str]]) -> None:
-    """Add faults to the jobs that write the files, where these have none yet."""
+    """Add the faults of files to the results of the jobs that write them, unless a file has a fault already."""
     found = dict(faults)
     for one in checked:
         for file in found.keys() & set(one.output.files):
@@ -91,9 +95,10 @@ def _add(checked: Iterable[Checked], faults: Iterable[tuple[Path, str]]) -> None
 
 
 def _unlike_kept(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    """Yield the files of finished runs that are others than those of the run's second copy in the store.
+    """Yield the files of finished runs that differ from the run's second copy in the store, each with its fault.
 
-    Two files of a training of other data or code are never those of the run, so two that are make a second copy of it.
+    A copy in the store belongs to the same training if at least three of its files (one of them the settings, which all
+    trainings of a run share) equal the run's. A copy of another training of the run, on other data or code, is ignored.
     """
     for run in plan.trainings:
         ours = _recorded(paths.run_files(run))
@@ -107,7 +112,7 @@ def _unlike_kept(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
 
 
 def _recorded(files: RunFiles) -> dict[str, str]:
-    """Return the recorded checksums of the files of a finished training, by their names; none where one is damaged."""
+    """Return the recorded checksums of a finished training's files, by file name; {} if a checksum is unreadable."""
     try:
         return {file.name: checksum_of(file) for file in files.trained if file.exists()}
     except UserError:  # named as a fault of the file
@@ -115,9 +120,9 @@ def _recorded(files: RunFiles) -> dict[str, str]:
 
 
 def _unusable(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
-    """Yield each file of predictions that is there and that `score` leaves out, with the reason.
+    """Yield each existing file of predictions that cannot be scored, with the reason.
 
-    A partition with which no predictions agree may be what was changed, and is named too.
+    A partition that agrees with no predictions is yielded too, since either of them may have been changed.
     """
     agrees: dict[str, bool] = {}
     for name, run in plan.runs.items():
@@ -143,7 +148,7 @@ def _unusable(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
 
 
 def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
-    """Yield the runs of a study whose second copy in the store is damaged, each with its first fault."""
+    """Yield each second copy of a study's runs in the store that is damaged, with its first fault."""
     for run in plan.trainings:
         for entry in kept(paths, run):
             for file, what in entry.damage().items():
@@ -152,7 +157,7 @@ def damaged_store(plan: Plan, paths: Paths) -> Iterator[tuple[Kept, str]]:
 
 
 def lines(checked: list[Checked]) -> list[str]:
-    """Return a line for each fault, and one for each rule with files that have no recorded checksum."""
+    """Return a line for each fault, and a line for each rule with files that have no recorded checksum."""
     out = [f"{file}: {fault} (rule {job.output.rule})" for job in checked for file, fault in job.faults.items()]
     unrecorded = Counter(job.output.rule for job in checked for _ in job.unrecorded)
     out += [
@@ -163,15 +168,15 @@ def lines(checked: list[Checked]) -> list[str]:
 
 
 def named(checked: Iterable[Checked], faults: Mapping[Path, str]) -> list[Checked]:
-    """Return the jobs that write some files, with the faults of these alone."""
+    """Return the results of the jobs that write the files in `faults`, with these faults in place of their own."""
     jobs = (replace(one, faults={file: faults[file] for file in one.output.every if file in faults}) for one in checked)
     return [one for one in jobs if one.faults]
 
 
 def forced(checked: list[Checked]) -> list[Path]:
-    """Return one file of each job that Snakemake must be forced to run again.
+    """Return one output file of each faulty job that Snakemake must be forced to run again.
 
-    A call of Snakemake makes results that are missing by itself, but neither data, partitions nor single figures.
+    Snakemake makes missing results again by itself, but neither missing data and partitions nor single figures.
     """
     files = []
     for job in checked:
