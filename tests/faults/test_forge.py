@@ -29,8 +29,8 @@ SHALLOW = {
     (PREDICTIONS, "rows dropped"): "cannot be scored: holds no predictions",
     (PREDICTIONS, "NaN"): "cannot be scored: a probability is NaN",
     (PREDICTIONS, "another site"): "cannot be scored: a sample has another site than in the partition",
-    ("rounds.parquet", "lower losses"): "is another than its second copy in results/store",
-    ("manifest.json", "another commit"): "is another than its second copy in results/store",
+    ("rounds.parquet", "lower losses"): "differs from its second copy in results/store",
+    ("manifest.json", "another commit"): "differs from its second copy in results/store",
     ("samples.parquet", "edited by another program"): "does not state the id of its run or data",
     ("partitions/", "rows doubled"): "has two rows of",
 }

@@ -267,11 +267,11 @@ def test_check_names_words_in_vain() -> None:
     assert lines({"centre0": SCANNER, "centre1": SCANNER}) == []
     (line,) = lines({"center0": {"kind": "collection"}})
     assert line == (
-        "  warning: sites: the study has no site 'center0', whose words no page shows; did you mean 'centre0'?"
+        "  warning: sites: the study has no site 'center0', so no page shows its kind; did you mean 'centre0'?"
     )
     (line,) = lines({"centre0": {"kind": "scanner", "of": "centre33"}})
     assert line == (
-        "  warning: sites.centre0.of: no other site is of 'centre33', nor has its name; did you mean 'centre3'?"
+        "  warning: sites.centre0.of: no other site belongs to 'centre33' or has this name; did you mean 'centre3'?"
     )
 
 

@@ -140,7 +140,7 @@ def test_a_run_is_told_from_the_finished_one_that_is_most_alike() -> None:
     assert told == 'training.select_by is "auc", and was null'
     assert clock.difference(run("fedprox", lr=0.1, rounds=3, momentum=0.5, model="mlp").spec) == ""
     (line,) = list(lines(Survey([], [], 0, 0, 0, {told: 6})))[2:-1]
-    assert line == f"  never trained before: 6 runs, most like a finished one but for: {told}"
+    assert line == f"  never trained before: 6 runs; unlike the most similar finished run: {told}"
 
 
 def test_a_run_that_is_trained_on_a_cpu_takes_all_its_cores() -> None:

@@ -1,7 +1,7 @@
-"""The command line: the parser, and modules of commands that belong together.
+"""The command line: the parser, and one module for each group of commands.
 
 A command reads its arguments, calls one function of a layer below, and prints the result.
-Nothing is computed here, and no numeric library is loaded before a command needs it.
+No results are computed here, and no numeric library is loaded before a command needs it.
 """
 
 from .parser import main

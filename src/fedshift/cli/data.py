@@ -1,4 +1,4 @@
-"""Commands about images before there is a study, and the part of `fedshift check` that looks at data."""
+"""The commands table, patches and sources, and the part of `fedshift check` that looks at data."""
 
 from __future__ import annotations
 
@@ -31,29 +31,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEY = Path("pseudonyms.key")
+"""The default file of the secret from which pseudonyms are made."""
 
 
 def add_scans(group: Group) -> None:
-    """Add the command table."""
+    """Add the command `fedshift table` to a group."""
     command = group.add(table, work="reading the headers of its files")
     command.add_argument("folder", type=Path, help="a folder of DICOM, NIfTI or image files, with all folders in it")
     command.add_argument("--site", required=True, metavar="NAME", help="the hospital or scanner, as the study names it")
     command.add_argument(
-        "--out", type=Path, default=Path("images.csv"), help="table to write, which must not be there yet"
+        "--out",
+        type=Path,
+        default=Path("images.csv"),
+        help="table to write, which must not exist (default: %(default)s)",
     )
     command.add_argument(
-        "--labels", type=Path, metavar="CSV", help="labels, in the columns label and patient, or label and study"
+        "--labels", type=Path, metavar="CSV", help="table of labels, with columns label and patient, or label and study"
     )
     command.add_argument(
         "--key",
         type=Path,
         default=KEY,
-        help="secret of the pseudonyms, which is made if needed and stays with you (default: %(default)s)",
+        help="file with the secret from which pseudonyms are made; it is written if it does not exist; never share it "
+        "(default: %(default)s)",
     )
 
 
 def table(args: argparse.Namespace) -> None:
-    """Write the table of a folder of scans that own_images reads, with pseudonyms for patients."""
+    """Write a table of the images in a folder of scans, for the dataset own_images, with pseudonyms for patients."""
     from ..jobs.found_images import write_scan_table
 
     listed = write_scan_table(args.folder, args.site, args.out, args.key, args.labels)
@@ -73,14 +78,14 @@ SETTINGS = {
     "seed": (0, "seed of the choice of patches"),
     "mask-mpp": (4.0, "micrometres per pixel of the masks of tissue and tumour, about"),
 }
-"""Options with their defaults and help. An option has the type of its default."""
+"""The options of `fedshift patches`: default and help by name. An option has the type of its default."""
 
 
 def add_slides(group: Group) -> None:
-    """Add the command patches."""
+    """Add the command `fedshift patches` to a group."""
     command = group.add(patches, work="reading the table of slides")
     command.add_argument("slides", type=Path, help="a CSV with the columns slide, annotation, site and patient")
-    command.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not be there yet")
+    command.add_argument("out", type=Path, metavar="OUT", help="folder to write, which must not exist")
     for name, (default, text) in SETTINGS.items():
         command.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default: %(default)s)")
     command.add_argument(
@@ -88,18 +93,19 @@ def add_slides(group: Group) -> None:
         action="append",
         default=[],
         metavar="NAME=ROLE",
-        help="role of a name in the annotations: tumour, hole or ignore; once for each name",
+        help="role of an annotation group, by its name in the annotations: tumour, hole or ignore; may be repeated",
     )
     command.add_argument(
         "--pseudonyms",
         type=Path,
         metavar="KEY",
-        help="write digests in place of patients and slides, under the secret in this file, which is made if needed",
+        help="replace names of patients and slides by pseudonyms, made from the secret in this file; the file is "
+        "written if it does not exist",
     )
 
 
 def patches(args: argparse.Namespace) -> None:
-    """Cut whole slides into patches, and write the table that own_images reads."""
+    """Cut whole slides into patches, and write a table of the patches for the dataset own_images."""
     from ..slides.annotations import GROUPS
     from ..slides.cut_slides import cut
     from ..slides.squares import Settings
@@ -112,7 +118,7 @@ def patches(args: argparse.Namespace) -> None:
 
 
 def _roles(texts: list[str]) -> dict[str, str]:
-    """Return the roles of names that `NAME=ROLE` gives. Raises UserError for an unknown role."""
+    """Return the role of each annotation group, given texts `NAME=ROLE`. Raises UserError for an unknown role."""
     from ..slides.annotations import ROLES
 
     roles = dict[str, str]()
@@ -131,7 +137,7 @@ def add_sources(group: Group) -> None:
 
 
 def sources(args: argparse.Namespace) -> int:
-    """List the addresses, licences, sizes and checksums of raw files."""
+    """Print the addresses, licences, sizes and checksums of the raw files of datasets."""
     for name in [args.dataset] if args.dataset else registry.names("dataset"):
         cls = registry.get("dataset", name)
         needs_settings = any(field.is_required() for field in cls.model_fields.values())
@@ -141,32 +147,38 @@ def sources(args: argparse.Namespace) -> int:
 
 
 def _lines(name: str, dataset: Dataset | None) -> Iterator[str]:
-    """Yield the lines about a dataset: its title and licence, and each origin with its files."""
+    """Yield the lines about a dataset: its title and licence, and each origin (a publication) with its files.
+
+    `dataset` is None for a dataset of a user's own files.
+    """
     if dataset is None:
-        yield f"{name}: your own files, where the study says"
+        yield f"{name}: your own files, which the study names"
         return
     card = dataset.card()
     origins = dataset.origins()
     yield f"{name}: {card.title}; licence: {card.licence}"
     if not origins:
-        yield "  made here: nothing is downloaded"
+        yield "  made by fedshift: nothing is downloaded"
     for origin in origins:
         licence = origin.licence and f"; licence: {origin.licence}"
         yield f"  {origin.name}{licence}"
         for source in origin.sources:
             yield f"    {source.filename}: {_known(source)}"
-            yield f"      {source.url or f'no lasting address: by hand, into the mirror, from {source.page}'}"
+            yield f"      {source.url or f'no lasting address: put it into the mirror by hand, from {source.page}'}"
 
 
 def _known(source: Source) -> str:
-    """Return size and checksum of a file, as far as they are published."""
+    """Return the text of a raw file's published size and checksums."""
     size = "size not published" if source.size is None else f"{source.size:,} bytes"
     sums = [f"{kind} {value}" for kind, value in (("sha256", source.sha256), ("md5", source.md5)) if value]
     return f"{size}, {' and '.join(sums) or 'checksum not published'}"
 
 
 def inspected(plan: Plan) -> list[str]:
-    """Return what is in the tables of the user's own images, one text for each. Raises UserErrors for all faults."""
+    """Return a text about each of a study's tables of a user's own images: counts of sites, patients and classes.
+
+    Raises UserErrors with all faults of the tables.
+    """
     texts = list[str]()
     faults = dict[str, UserError]()
     for key, data in plan.data.items():
@@ -197,7 +209,11 @@ def inspected(plan: Plan) -> list[str]:
 
 
 def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
-    """Return what the study can show with the patients of a dataset, before it runs."""
+    """Return lines on the statistical power of a study: the smallest losses and differences that its patients can show.
+
+    `key` is the id of the dataset, and `samples` its table of images. Warnings say where prediction sets guarantee
+    nothing.
+    """
     from ..analysis import conformal, power  # import the statistics of SciPy
 
     design = power.design(plan, samples, key)
@@ -207,9 +223,10 @@ def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
 
 
 def unknown_sites(plan: Plan) -> Iterator[str]:
-    """Yield a line for each site whose words the study gives in vain, and for each hospital that nothing else is of.
+    """Yield a warning for each entry of the study's key `sites` that names no site of the study.
 
-    A smaller scale may leave out sites that the study has.
+    Also yield one for each `of` that names a hospital of which no other site is. Scales other than paper are not
+    checked, since they may leave out sites.
     """
     if plan.scaled and plan.scale != "paper":
         return
@@ -219,16 +236,16 @@ def unknown_sites(plan: Plan) -> Iterator[str]:
     for site in words:
         if site not in there:
             hint = did_you_mean(site, sorted(there))
-            yield f"  warning: sites: the study has no site {site!r}, whose words no page shows; {hint}"
+            yield f"  warning: sites: the study has no site {site!r}, so no page shows its kind; {hint}"
     named = Counter(one.of for site, one in words.items() if site in there)
     for site, one in words.items():
         if site in there and one.of and one.of not in there and named[one.of] == 1:
             hint = did_you_mean(one.of, sorted({*there, *named} - {"", one.of, site}))
-            yield f"  warning: sites.{site}.of: no other site is of {one.of!r}, nor has its name; {hint}"
+            yield f"  warning: sites.{site}.of: no other site belongs to {one.of!r} or has this name; {hint}"
 
 
 def partitions(plan: Plan) -> Iterator[str]:
-    """Yield a line for each partition that stands for several, or whose clients are made, not real sites."""
+    """Yield a line for each partition that expands into several, or whose clients are simulated, not real sites."""
     for partition in plan.study.partition:
         if partition.leave_one_out:
             sites = ", ".join(partition.internal)
@@ -240,7 +257,7 @@ def partitions(plan: Plan) -> Iterator[str]:
 
 
 def require_transforms(plan: Plan) -> None:
-    """Raise UserErrors for transforms that cannot work on the images of the study."""
+    """Raise UserErrors for transforms that cannot be applied to the images of the study, by their channels or size."""
     faults = list[UserError]()
     for data in plan.data.values():
         # Sizes of images that are not prepared yet are unknown: transforms ask for the number of channels.
@@ -256,10 +273,10 @@ def require_transforms(plan: Plan) -> None:
 
 
 def norms(plan: Plan) -> list[str]:
-    """Return a line for each policy that keeps nothing, or the same as another one, where a study sets norms.
+    """Return a remark for each BN policy that keeps no tensors local, or the same tensors as another policy.
 
-    Networks are built without memory and without pretrained weights, which takes torch: where neither a model nor the
-    study says anything of norms, nothing is built. Raises UserErrors for networks that cannot be built for images of
+    Only runs whose model or `norms` is not plain batch norm are looked at. Their networks are built on torch's meta
+    device, without memory and pretrained weights. Raises UserErrors for networks that cannot be built for images of
     the shape that the dataset states.
     """
     chosen = [run for run in plan.runs.values() if run.norms != BATCH or getattr(run.model, "norm", "batch") != "batch"]
@@ -289,7 +306,7 @@ def norms(plan: Plan) -> list[str]:
 
 
 def lines(table: str, inspection: Inspection) -> Iterator[str]:
-    """Yield what was seen in a table: a line for all of it, one for each site, and the warnings."""
+    """Yield lines about the table of images with the path `table`: one for the whole, one for each site, warnings."""
     images = sum(site.samples for site in inspection.sites)
     yield f"  {table}: {images:,} images of {len(inspection.sites):,} sites, {_patients(inspection.patients)}"
     yield from (f"    {_line(site, inspection.classes)}" for site in inspection.sites)
@@ -298,7 +315,7 @@ def lines(table: str, inspection: Inspection) -> Iterator[str]:
 
 
 def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
-    """Return the counts of a site in one line."""
+    """Return the line about one site: its role and its numbers of images, patients and images of each class."""
     people = _patients(site.patients)
     if site.patients and site.unknown:
         people += f" (unknown for images: {site.unknown:,})"
@@ -311,11 +328,15 @@ def _line(site: SiteSamples, classes: tuple[str, ...]) -> str:
 
 
 def _patients(number: int) -> str:
+    """Return the number of patients as text, or `patients unknown` if it is 0."""
     return f"{number:,} patients" if number else "patients unknown"
 
 
 def moved(plan: Plan, paths: Paths) -> Iterator[str]:
-    """Yield a hint for each table of own images without results, where one elsewhere with the same rows has some."""
+    """Yield a warning for each table of a user's images that was probably moved.
+
+    Its images are not prepared, but images of a table with the same bytes and another path are.
+    """
     for key, data in plan.data.items():
         dataset = data.dataset
         if not isinstance(dataset, OwnImages) or dataset.archive or paths.data(key).exists():
@@ -329,7 +350,10 @@ def moved(plan: Plan, paths: Paths) -> Iterator[str]:
 
 
 def problems(plan: Plan, paths: Paths) -> Iterator[str]:
-    """Yield what preparation noted, and each check of the cohort that fails, where data are prepared and divided."""
+    """Yield warnings from the preparation of data, and the failed checks of the cohort, such as copies in two splits.
+
+    The checks need prepared data and a partition; without them nothing is yielded for these.
+    """
     for key in plan.data:
         card = paths.data_files(key).card
         if card.exists():
@@ -352,7 +376,7 @@ def problems(plan: Plan, paths: Paths) -> Iterator[str]:
 
 
 def _changed(plan: Plan, paths: Paths) -> Iterator[bool]:
-    """Yield for each table of own images whether it lists other images than those that are prepared."""
+    """Yield True or False for each prepared table of a user's own images: True if it now lists other images."""
     for key, data in plan.data.items():
         samples = paths.data_files(key).samples
         if data.dataset.inputs() and samples.exists():

@@ -1,4 +1,4 @@
-"""Groups of commands, and look-up of the studies, runs and datasets that their arguments name."""
+"""Groups of commands with their common options, and look-up of the studies, runs and data that arguments name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 HELP = {
     "study": "name of a study, or path to its YAML file",
-    "id": "id of the raw data, dataset, partition or run; fedshift check --ids lists them",
+    "id": "id of the raw data, prepared data, partition or run; fedshift check --ids lists them",
     "run": "folder of a trained run, or its id under results/runs",
     "images": "a folder; or a CSV file with the column path and, if known, label, site and patient",
-    "inference": "id of an inference, or of several that one job predicts; fedshift check --ids lists them",
+    "inference": "id of an inference, or of a job with several inferences; fedshift check --ids lists them",
     "figure": "name of a figure; fedshift list figures prints them",
     "format": "program to write for",
     "one": "name of a study, path to its YAML file, or a folder with scores.csv, such as results/studies/demo",
@@ -35,16 +35,20 @@ HELP = {
 }
 """Help of the positional arguments that several commands share."""
 CHOICES = {"format": ("mlflow",)}
-DIRECTORY = "work in this folder, from which all paths then count (default: the current folder)"
+"""Allowed values of positional arguments, by their names."""
+DIRECTORY = "work in this folder, to which all paths are relative (default: the current folder)"
 """Help of the option `--directory`."""
-SET = "a key of the study and another value for it, such as training.lr=0.01 or seeds=[0]; may be repeated"
+SET = "replace a value of the study, such as training.lr=0.01 or seeds=[0]; may be repeated"
 """Help of the option `--set`."""
-PROJECT_SCALE = "that of config/config.yaml, or mini"
-"""The scale of a command that is called without `--scale`, in words."""
+PROJECT_SCALE = "the scale in config/config.yaml, or mini"
+"""Help text: the default of the option `--scale`."""
 
 
 class Group:
-    """Commands that belong together, listed under one title by `fedshift --help`."""
+    """Commands that `fedshift --help` lists under one title, and the functions that add commands to the parser.
+
+    `commands` is argparse's collection of all commands.
+    """
 
     def __init__(self, title: str, commands: Commands) -> None:
         self.title = title
@@ -58,11 +62,12 @@ class Group:
         every_scale: bool = False,
         work: str = "",
     ) -> argparse.ArgumentParser:
-        """Add a command that runs `call`, with positional `arguments` and the options that all commands have.
+        """Add a command that runs the function `call`, with the options that all commands have, and return its parser.
 
-        Its name is that of the function, and its help the first paragraph of the docstring. `call` may return an exit
-        code. A command that takes a study has the option `--scale`: see `take_project_scale`, or `every_scale` without
-        it. `work` says what a command does that may take seconds before it prints anything; it is announced.
+        The command has the name of the function, and the first paragraph of its docstring as help. `call` may return an
+        exit code. `arguments` are names of positional arguments (keys of HELP). With the argument `study`, the command
+        has the options `--scale` and `--set`; without `--scale` it uses all scales if `every_scale` is True, or else
+        the project's scale. `work` describes what takes seconds before any output, and is announced.
         """
         command = self.add_bare(call)
         command.add_argument("--studies", type=Path, default=STUDIES, help="folder of studies (default: %(default)s)")
@@ -83,18 +88,18 @@ class Group:
         return command
 
     def add_scale(self, command: argparse.ArgumentParser, every_scale: bool = False) -> None:
-        """Add the options `--scale` and `--set`."""
+        """Add the options `--scale` and `--set` to a command; without `--scale` it uses all scales if `every_scale`."""
         default = "every scale" if every_scale else PROJECT_SCALE
         command.add_argument("--scale", choices=get_args(Scale), help=f"default: {default}")
         self.add_settings(command)
         command.set_defaults(every_scale=every_scale)
 
     def add_settings(self, command: argparse.ArgumentParser) -> None:
-        """Add the option `--set`."""
+        """Add the option `--set`, which replaces values of the study, to a command."""
         command.add_argument("--set", dest="settings", action="append", metavar="KEY=VALUE", help=SET)
 
     def add_bare(self, call: Callable[[argparse.Namespace], int | None], **settings: Any) -> argparse.ArgumentParser:
-        """Add a command without the options that all jobs have. `settings` are those of its parser."""
+        """Add a command without the options that all jobs have, and return its parser. `settings` are argparse's."""
         name = call.__name__.rstrip("_").replace("_", "-")
         summary = " ".join((inspect.getdoc(call) or "").partition("\n\n")[0].split())
         self.summaries[name] = f"{summary[:1].lower()}{summary[1:]}".rstrip(".")
@@ -105,18 +110,19 @@ class Group:
         return command
 
     def help(self) -> str:
-        """Return the title of the group, and a line for each command."""
+        """Return the group's part of `fedshift --help`: its title, and a line for each command."""
         return "\n".join([f"{self.title}:", *(f"  {name:12} {text}" for name, text in self.summaries.items())])
 
 
 def _positive(text: str) -> int:
+    """Return the value of an option that is a whole number from 1. Raises argparse's error for other texts."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def number_from(least: float, what: str = "a number") -> Callable[[str], float]:
-    """Return the type of an option whose value is a number, `least` or more."""
+    """Return an argparse type for numbers of at least `least`; `what` names such a value in the error message."""
 
     def parsed(text: str) -> float:
         try:
@@ -131,7 +137,10 @@ def number_from(least: float, what: str = "a number") -> Callable[[str], float]:
 
 
 def take_project_scale(args: argparse.Namespace) -> None:
-    """Give a command without `--scale` or `--set` what `fedshift run` and Snakemake take in this folder."""
+    """Set the arguments `scale` and `settings` of a command without these options to the values of config/config.yaml.
+
+    `fedshift run` and Snakemake use the same values.
+    """
     if "settings" in args and args.settings is None:
         args.settings = configuration().get("set") or []
     if not args.every_scale and args.scale is None:
@@ -139,51 +148,51 @@ def take_project_scale(args: argparse.Namespace) -> None:
 
 
 def plans(args: argparse.Namespace) -> dict[str, study.Plan]:
-    """Return the plans of the studies that were named, by name, and announce the command's work on them."""
+    """Return the plans of the studies named by the argument `study`, by name, and announce the command's work."""
     chosen = study.select(args.study, args.scale, args.studies, args.settings)
     announce_work(args, label(chosen.values()))
     return chosen
 
 
 def one_plan(args: argparse.Namespace) -> study.Plan:
-    """Return the plan of the one study that was named, and announce the command's work on it."""
+    """Return the plan of the one study named by the argument `study`, and announce the command's work."""
     plan = study.load(study.find(args.study, args.studies), args.scale, args.settings)
     announce_work(args, label([plan]))
     return plan
 
 
 def announce_work(args: argparse.Namespace, subject: str = "") -> None:
-    """Say once what a command is about to do, and with which study at which scale."""
+    """Print once what a command is about to do, after `subject`, such as the study; nothing for quick commands."""
     if args.work:
         announce(": ".join(filter(None, [subject, args.work])))
         args.work = ""
 
 
 def label(chosen: Iterable[study.Plan]) -> str:
-    """Return studies in words, with the scale where it makes a difference: `study demo at scale mini`."""
+    """Return the name or the number of studies, with the scale if they depend on it: `study demo at scale mini`."""
     chosen = list(chosen)
     return chosen[0].label if len(chosen) == 1 else f"{len(chosen)} studies{_at_scale(chosen)}"
 
 
 def heading(chosen: Iterable[study.Plan]) -> list[str]:
-    """Return the line that names studies and their scale above what is printed; none where there are no scales."""
+    """Return a list with the line that names studies and their scale, or [] if no study depends on the scale."""
     chosen = list(chosen)
     subject = label(chosen)
     return [f"{subject[0].upper()}{subject[1:]}:"] if _at_scale(chosen) else []
 
 
 def _at_scale(chosen: Iterable[study.Plan]) -> str:
-    """Return the scale of studies in words; nothing where it makes a difference in none of them, as with own data."""
+    """Return ` at scale NAME` for studies, or "" if none depends on the scale, as with a user's own data."""
     return next((f" at scale {plan.scale}" for plan in chosen if plan.scaled), "")
 
 
 def at_scale(args: argparse.Namespace) -> str:
-    """Return the scale of the named studies in words; nothing where it makes a difference in none of them."""
+    """Return ` at scale NAME` for the studies named by the argument `study`, or "" if none depends on the scale."""
     return _at_scale(plans(args).values())
 
 
 def call(args: argparse.Namespace) -> str:
-    """Return the call of Snakemake that makes the studies which a command names."""
+    """Return the shell command that makes all files of the studies named by the argument `study`."""
     settings = {}
     if at_scale(args):
         settings["scale"] = args.scale
@@ -196,11 +205,10 @@ def call(args: argparse.Namespace) -> str:
 def checked(
     args: argparse.Namespace, reads: Iterable[Path], writes: Iterable[Path] = (), usage: Path | None = None
 ) -> Iterator[None]:
-    """Check the recorded checksums of files that a job reads, and record those of the files that it wrote.
+    """Check the recorded checksums of the files that a job reads, run the block, and record checksums of `writes`.
 
-    `usage` is the file for the job's time and memory, if they are wanted.
-
-    Raises UserErrors that name each damaged file and the call of Snakemake which makes it again.
+    `usage` is the file to which the job's time and memory are written, if any. Raises UserErrors that name each damaged
+    file and the command that makes it again.
     """
     require(reads, lambda: call(args))
     yield
@@ -210,9 +218,10 @@ def checked(
 
 
 def member(args: argparse.Namespace, kind: str, members: Callable[[study.Plan], Mapping[str, Any]]) -> Any:
-    """Return the member of the named studies that has the id `args.id`. Raises UserError if there is none.
+    """Return the run, dataset or other part of the named studies that has the id `args.id`.
 
-    `kind` is what the error calls such a member; `members` returns those of a plan, by id.
+    `members` returns the candidates of a plan by id, and `kind` is their noun in the error. Raises UserError, which
+    suggests the closest id, if none has the id.
     """
     by_id = {key: value for plan in plans(args).values() for key, value in members(plan).items()}
     if args.id not in by_id:

@@ -1,4 +1,4 @@
-"""The command line `fedshift`: what the workflow's rules call, and what people call by hand on the same files."""
+"""The parser and the main function of the command line `fedshift`, which the workflow's rules and users call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from . import data, plugins, projects, runs, steps, studies
 from .group import Group, announce_work, take_project_scale
 
 SHELLS = {"bash": "~/.bashrc", "zsh": "~/.zshrc"}
-"""The shells, and the file of each in which the script is loaded."""
+"""The shells with completion, and the start-up file in which a user loads the completion script."""
 SCRIPT = """\
 {zsh}_fedshift() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} command=${{COMP_WORDS[1]}} words=""
@@ -44,6 +44,7 @@ SCRIPT = """\
 }}
 complete -o default -F _fedshift fedshift
 """
+"""The template of the completion script, for `str.format`."""
 ZSH = """\
 (( $+functions[compdef] )) || { autoload -U compinit && compinit; }
 autoload -U +X bashcompinit && bashcompinit
@@ -52,7 +53,7 @@ autoload -U +X bashcompinit && bashcompinit
 
 
 def add_completion(group: Group) -> None:
-    """Add the command completion."""
+    """Add the command `fedshift completion` to a group."""
     command = group.add_bare(completion)
     command.add_argument("shell", choices=list(SHELLS), help="the shell that is to complete")
     command.set_defaults(group=group)
@@ -67,7 +68,7 @@ def completion(args: argparse.Namespace) -> None:
 
 
 def completion_script(shell: str, commands: dict[str, argparse.ArgumentParser]) -> str:
-    """Return the script of a shell for commands, which are given with their parsers."""
+    """Return the completion script of a shell (bash or zsh); `commands` maps a command to its parser."""
     options = {
         name: " ".join(sorted(word for word in parser._option_string_actions if word.startswith("--")))
         for name, parser in commands.items()
@@ -102,12 +103,12 @@ GROUPS = {
     "Documentation": plugins.add_documentation,
     "Your shell": add_completion,
 }
-"""Functions that add the commands of a group to it, by the title of the group, in the order of `--help`."""
+"""The function that adds the commands of a group, by the group's title, in the order of `fedshift --help`."""
 DESCRIPTION = """Federated-learning studies under feature shift.
 
 A first study: fedshift new DIR; then in DIR, fedshift check my-study; fedshift plan my-study --probe tells the hours;
 fedshift run my-study ends with a page. fedshift apply takes a trained run to other images."""
-"""What `fedshift --help` says first."""
+"""The first text of `fedshift --help`."""
 MORE_MEMORY = "close other programs, use fewer threads, smaller batches, images or networks, or a larger machine"
 
 
@@ -135,7 +136,10 @@ def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]
 
 
 def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the arguments of a command; `rest` are those that it passes on to another program, if it does so."""
+    """Return the parsed arguments of a command; `rest` holds the arguments that it passes on to another program.
+
+    Raises UserError for an unknown command.
+    """
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-") and words[0] not in commands(top):
         # argparse would print all commands there are
@@ -148,10 +152,11 @@ def _parsed(top: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpars
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns 0, or 1 if `diff` finds differences; 2 for bad input; 130 or 143 when asked to stop.
+    """Run one command, given its arguments (default: those of the process), and return the exit code.
 
-    Bad input is one line on standard error. An error in a plug-in of the user's returns 1: its traceback, and a line
-    that names its file.
+    The code is 0, or the command's own, such as 1 if `diff` finds differences; 2 for bad input, reported as one line on
+    standard error; 130 after Ctrl-C and 143 after SIGTERM. An error in a user's plug-in prints its traceback and a line
+    that names its file, and returns 1.
     """
     top = parser()
     try:
@@ -206,11 +211,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _name(args: argparse.Namespace) -> str:
+    """Return the name of the command's function."""
     return str(args.call.__name__.rstrip("_"))
 
 
 def _in_one_line(error: OSError, command: str) -> UserError:
-    """Return an error of the system as one line; without the name of a file, of the current folder or the output."""
+    """Return the UserError for an error of the operating system, with the file, the current folder or the output.
+
+    Without a file's name, the error concerns the current folder, which was removed, or the command's output.
+    """
     problem = error.strerror or str(error)
     if error.filename is not None:
         return UserError(error.filename, problem, "check the path and its permissions")
@@ -221,9 +230,9 @@ def _in_one_line(error: OSError, command: str) -> UserError:
 
 
 def _prepare_output() -> None:
-    """Let standard output escape characters that it cannot encode, such as bytes of file names.
+    """Make standard output escape characters that it cannot encode, such as bytes of file names.
 
-    Where standard output or standard error is closed, what is printed there goes nowhere.
+    A closed standard output or standard error is replaced by one that discards all text.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -233,14 +242,14 @@ def _prepare_output() -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still to be written to standard output go nowhere, so that Python does not fail again at its end."""
+    """Discard further standard output, so that Python does not raise an error again when it flushes at exit."""
     with contextlib.suppress(io.UnsupportedOperation):  # a stream without a descriptor, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for any error that Ctrl-C leads to: modules that are imported may make another of it."""
+    """After Ctrl-C in the block, raise KeyboardInterrupt for any error: imported modules may turn it into another."""
     pressed = False
 
     def press(number: int, frame: object) -> None:

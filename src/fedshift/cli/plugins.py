@@ -1,4 +1,4 @@
-"""Commands for those who extend fedshift: the checks of a plug-in, and generated documentation."""
+"""The commands test-plugin, algorithms and schema: checks of a plug-in, and generated documentation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add(group: Group) -> None:
-    """Add the command test-plugin."""
+    """Add the command `fedshift test-plugin` to a group."""
     command = group.add(test_plugin, work="loading the checks of a plug-in")
     command.add_argument(
         "file", type=Path, metavar="FILE", help="Python file with the plug-in, such as plugins/half.py"
@@ -33,7 +33,7 @@ def add(group: Group) -> None:
 
 
 def test_plugin(args: argparse.Namespace) -> int:
-    """Check one plug-in by everything that its kind must satisfy. Returns 1 if one fails."""
+    """Run all checks of the contract on the plug-in in a file, and print the results. Returns 1 if a check fails."""
     from ..contract import cases
 
     cls = registry.add_file(args.file)
@@ -54,7 +54,10 @@ def test_plugin(args: argparse.Namespace) -> int:
 
 
 def _fault(case: Case, folder: Path) -> str:
-    """Return what is wrong in a case, with the line of an error in the plug-in's folder; nothing if all is well."""
+    """Run one check and return the fault as text, or "" if it passes.
+
+    An unexpected error is given with its line in the plug-in's folder.
+    """
     from ..contract import Broken
 
     try:
@@ -69,18 +72,18 @@ def _fault(case: Case, folder: Path) -> str:
 
 
 def add_documentation(group: Group) -> None:
-    """Add the commands algorithms and schema."""
+    """Add the commands `fedshift algorithms` and `fedshift schema` to a group."""
     group.add(algorithms, work="measuring what each algorithm sends")
     group.add(schema, work="describing all keys")
 
 
 def schema(args: argparse.Namespace) -> None:
-    """Print the JSON schema of a study's YAML file."""
+    """Print the JSON schema of a study's YAML file, for editors."""
     print(json.dumps(declaration.schema(), indent=2))
 
 
 LATE = 10_000
-"""Number of a round in which every phase that an algorithm begins with has ended."""
+"""The number of a round so late that every initial phase of an algorithm has ended."""
 TEXT = """# Algorithms
 
 Made by `fedshift algorithms` from the plug-ins in `src/fedshift/algorithms/`, whose docstrings say more: equations,
@@ -103,13 +106,14 @@ HEADER = (
 
 
 def algorithms(args: argparse.Namespace) -> None:
-    """Print docs/algorithms.md: what each algorithm does, sends and keeps. What it sends is measured, not copied."""
+    """Print docs/algorithms.md: a table of what each algorithm does, sends (measured) and keeps."""
     rows = tuple(tuple(_row(name, cls)) for name, cls in sorted(registry.discover("algorithm").items()))
     table = Table("Names are what a study says under algorithm", HEADER, rows, len(HEADER))
     print(TEXT + table.md(), end="")
 
 
 def _row(name: str, cls: type[registry.Plugin]) -> Iterator[str]:
+    """Yield the cells of an algorithm in the table of algorithms, in the order of HEADER."""
     algorithm: Algorithm = registry.build("algorithm", name)
     policies = [bn for bn in ("aggregated", "local") if bn in algorithm.policies]
     trained: dict[str, Federation] = {bn: _after_a_round(algorithm, bn) for bn in policies}
@@ -134,7 +138,10 @@ def _row(name: str, cls: type[registry.Plugin]) -> Iterator[str]:
 
 
 def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
-    """Return a federation after its first round and a late one, which some algorithms do differently."""
+    """Return a small federation after two rounds, the first and round LATE, whose messages may differ.
+
+    `bn` is the BN policy (default: the algorithm's usual one).
+    """
     import torch
 
     from ..interface.federation import Federation
@@ -152,7 +159,7 @@ def _after_a_round(algorithm: Algorithm, bn: str | None = None) -> Federation:
 
 
 def _staying(trained: Federation) -> list[str]:
-    """Return the parts of the model that stay at a client."""
+    """Return the letters of the parts of the model that stay at a client, such as A for batch-norm parameters."""
     shared = trained.trainer.travels
     layout = trained.trainer.layout
     spans = {"A": layout.affine, "W": layout.weights, "S": layout.statistics}
@@ -165,11 +172,16 @@ def _staying(trained: Federation) -> list[str]:
 
 
 def _then(trained: Federation, cell: Callable[[Mapping[str, Any]], str]) -> str:
-    """Return the text of a cell for the first round and, if it differs, for the late one."""
+    """Return the text of a table cell for the first round, followed by `, then` and the late round's if it differs.
+
+    `cell` makes the text from a row of the federation's history.
+    """
     return ", then ".join(dict.fromkeys(map(cell, trained.history)))
 
 
 def _moved(trained: Federation) -> str:
+    """Return the text of a table cell with the floats that a client receives and sends in a round."""
+
     def cell(row: Mapping[str, Any]) -> str:
         return ", ".join(dict.fromkeys(_floats(trained, row[key]) for key in ("floats_down", "floats_up")))
 
@@ -177,7 +189,10 @@ def _moved(trained: Federation) -> str:
 
 
 def _floats(trained: Federation, count: int) -> str:
-    """Return a number of floats as multiples of P or W, S and 1, such as `2P + S`; H for those of the last layer."""
+    """Return a number of floats as a sum of parts of the model, such as `2P + S`; `H` if it is the last layer's.
+
+    P are the trainable parameters (W without batch norm's), S the running statistics.
+    """
     from ..nn.features import classifier
 
     if count == sum(p.numel() for p in classifier(trained.trainer.model).parameters()):

@@ -1,4 +1,4 @@
-"""Commands about projects of users' own: their files, and the call of Snakemake that runs a study in them."""
+"""The commands new and run: they write the files of a user's project, and call Snakemake to run a study in it."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from ..study.declaration import Study
 from .group import HELP, PROJECT_SCALE, Group
 
 TEMPLATES = Path(__file__).parent / "project"
-"""The files of a new project. A file whose name begins with a dot there has none here."""
+"""The folder with the files of a new project. Names in HIDDEN get a dot in front when they are written."""
 PROFILE = Path("profiles/default/config.yaml")
-"""The profile that Snakemake loads by itself, by its path in the repository and in a project."""
+"""The path, in the repository and in a project, of the profile that Snakemake loads by default."""
 HIDDEN = ("gitignore",)
-"""Names that begin with a dot in a project."""
+"""Names of template files that begin with a dot in a project."""
 WRITTEN = (".snakemake", "results", "reports", "resources")
 """Folders of a project into which Snakemake and its jobs write."""
 OF_CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
 """Options of Snakemake that say how many jobs run at once."""
 OF_CONFIG = ("--config", "-C")
-"""The option of Snakemake that takes all settings at once: of two, only the second would count."""
+"""Snakemake's option with all settings. If it occurs twice, Snakemake uses the second only."""
 
 
 def add(group: Group) -> None:
-    """Add the commands new and run."""
+    """Add the commands `fedshift new` and `fedshift run` to a group."""
     command = group.add_bare(new)
-    what = "folder of the project; other files there stay. With --table also a study's file, NAME.yaml, to be written"
+    what = "folder of the project; other files in it stay. With --table also the file of a study to write, NAME.yaml"
     command.add_argument("folder", type=Path, metavar="DIR", help=what)
     command.add_argument(
         "--table",
@@ -51,7 +51,7 @@ def add(group: Group) -> None:
         "writes a study of them that is ready to run",
     )
     command.add_argument(
-        "--labels", type=Path, metavar="CSV", help="of a folder of scans: labels, as for the command table"
+        "--labels", type=Path, metavar="CSV", help="table of labels for a folder of scans, as for the command table"
     )
     command.add_argument(
         "--column",
@@ -59,9 +59,9 @@ def add(group: Group) -> None:
         action="append",
         default=[],
         metavar="ROLE=NAME",
-        help=f"what a column of the table holds, where its name does not say it: {', '.join(ROLES)}; may be repeated",
+        help=f"role of a column whose name does not say it: {', '.join(ROLES)}; may be repeated",
     )
-    command.add_argument("--yes", action="store_true", help="ask nothing; what was taken is said")
+    command.add_argument("--yes", action="store_true", help="ask no questions: take the defaults, and print them")
     command = group.add_bare(
         run, allow_abbrev=False, usage="fedshift run STUDY [options] [-- any arguments of snakemake]"
     )
@@ -79,14 +79,14 @@ def add(group: Group) -> None:
         dest="folder",
         type=Path,
         metavar="DIR",
-        help="work in this folder, which is made if needed, and from which all paths then count",
+        help="work in this folder, to which all paths are relative; it is made if it does not exist",
     )
 
 
 def new(args: argparse.Namespace) -> None:
     """Write a project of your own: a study to edit, its settings and a Snakefile.
 
-    Raises UserErrors, and writes nothing, where any of them is there.
+    Raises UserErrors, and writes nothing, if any of the files exists.
     """
     if args.table is not None:
         _new_of_images(args)
@@ -104,12 +104,13 @@ def new(args: argparse.Namespace) -> None:
 
 
 def _require_free(folder: Path, names: Iterable[str]) -> None:
+    """Raise UserErrors for the files, named relative to a folder, that exist already."""
     there = [folder / name for name in names if os.path.lexists(folder / name)]
     require_none(UserError(file, "exists already", "name another folder, or remove this file") for file in there)
 
 
 def _new_of_images(args: argparse.Namespace) -> None:
-    """Write a study of the user's own images: into a new project, or alone where a YAML file is named."""
+    """Write a study of the user's own images: in a new project, or the study alone if `args.folder` is a YAML file."""
     from ..jobs.found_images import find, list_folder
     from ..jobs.proposed_study import propose, text
 
@@ -161,7 +162,7 @@ def _new_of_images(args: argparse.Namespace) -> None:
 
 
 def _project(name: str) -> dict[str, str]:
-    """Return the files of a new project whose study has a name, without the study."""
+    """Return the contents of a new project's files by path, without the study; the settings name the study `name`."""
     files = dict(_files())
     example = files.pop(str(STUDIES / "my-study.yaml"))
     assert example
@@ -170,6 +171,7 @@ def _project(name: str) -> dict[str, str]:
 
 
 def _column(words: str) -> tuple[str, str]:
+    """Return (role, column name) of the option `--column ROLE=NAME`. Raises argparse's error for other texts."""
     role, _, name = words.partition("=")
     if role not in ROLES or not name:
         raise argparse.ArgumentTypeError(f"{words!r} is not ROLE=NAME, with a role of {', '.join(ROLES)}")
@@ -177,7 +179,7 @@ def _column(words: str) -> tuple[str, str]:
 
 
 def _taken(answers: list[str]) -> Callable[[str, Sequence[str], str], str]:
-    """Return what answers each question by its default, and notes it."""
+    """Return a function that answers each question with its default, and adds question and answer to `answers`."""
 
     def choose(question: str, options: Sequence[str], default: str) -> str:
         answers.append(f"{question} {default}")
@@ -187,7 +189,10 @@ def _taken(answers: list[str]) -> Callable[[str, Sequence[str], str], str]:
 
 
 def _asked(question: str, options: Sequence[str], default: str) -> str:
-    """Ask a question in the terminal until the answer is one of the options, if there are any; empty is the default."""
+    """Ask a question in the terminal and return the answer; an empty answer is the default.
+
+    Repeat the question until the answer is one of `options`, unless these are empty.
+    """
     listed = ", ".join(options)
     say(f"{question} ({listed})" if options else question)
     while True:
@@ -198,7 +203,7 @@ def _asked(question: str, options: Sequence[str], default: str) -> str:
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Yield the path of each file of a new project, in its folder, and the content."""
+    """Yield the path, relative to the project's folder, and the content of each file of a new project."""
     for file in sorted(TEMPLATES.rglob("*")):
         if file.is_file():
             name = file.relative_to(TEMPLATES)
@@ -210,21 +215,22 @@ def _files() -> Iterator[tuple[str, str]]:
 
 
 def left_over(study: Study) -> list[str]:
-    """Return the keys of a study whose words are still those of the study that `new` writes."""
+    """Return the keys among title and question that a study has not changed from the example of `fedshift new`."""
     written = [read_yaml(file) for file in sorted((TEMPLATES / STUDIES).glob("*.yaml"))]
     return [key for key in ("title", "question") if any(getattr(study, key) == words.get(key) for words in written)]
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
+    """Write text files into a folder; `files` maps a path relative to the folder to its content."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder / name, text)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run a study from its data to its page, by Snakemake, to which all further arguments go.
+    """Run a study from its data to its page, by Snakemake, which gets all further arguments.
 
-    Raises UserErrors for folders of the project that cannot be written, of which Snakemake would say less.
+    Raises UserErrors for folders of the project that cannot be written, since Snakemake's message would say less.
     """
     require_none(_unwritable(args.folder or Path()))
     announce(f"{args.study}: Snakemake reads the study and counts its jobs")
@@ -234,7 +240,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _unwritable(project: Path) -> Iterator[UserError]:
-    """Yield an error for each folder of a project into which nothing can be written."""
+    """Yield an error for each folder of a project that is not writable; only one if the project's folder is not."""
     for name in ("", *WRITTEN):
         try:
             require_writable(project / name)
@@ -245,7 +251,7 @@ def _unwritable(project: Path) -> Iterator[UserError]:
 
 
 def arguments(args: argparse.Namespace) -> list[str]:
-    """Return the arguments of Snakemake for the command `run`."""
+    """Return the command-line arguments with which `fedshift run` calls Snakemake."""
     folder = args.folder or Path()
     named = {"study": args.study, "scale": args.scale, "mirror": args.mirror, "studies": args.studies}
     settings = [f"{key}={value}" for key, value in named.items() if value]
@@ -264,9 +270,10 @@ def arguments(args: argparse.Namespace) -> list[str]:
 
 
 def _merged(settings: list[str], rest: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the option with the settings of a study, and the arguments that are passed on.
+    """Return the option `--config` with the settings of a study, and the arguments `rest` that are passed on.
 
-    Snakemake reads only the last of several options `--config`: the settings are added to one that is passed on.
+    Snakemake reads only the last of several options `--config`. If `rest` has one, the settings are inserted there, and
+    the first list is empty.
     """
     words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     at = [number for number, word in enumerate(words) if word in OF_CONFIG]
@@ -276,6 +283,9 @@ def _merged(settings: list[str], rest: Sequence[str]) -> tuple[list[str], list[s
 
 
 def _profile(folder: Path, name: str) -> Path:
-    """Return the folder of a profile: one of the project, one that comes with fedshift, or what Snakemake knows."""
+    """Return the folder of a Snakemake profile: of the project `folder`, or else of fedshift.
+
+    Return the bare name, which Snakemake looks up itself, if neither has the profile.
+    """
     places = (folder.absolute() / "profiles" / name, SHIPPED / "profiles" / name)
     return next((place for place in places if place.is_dir()), Path(name))

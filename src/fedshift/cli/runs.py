@@ -1,4 +1,4 @@
-"""Commands that use trained runs, on your own images or in another program, and that train runs between real sites."""
+"""The commands apply, bundle and export, which use trained runs, and serve, site and replay, for real sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .group import Group, call, one_plan
 
 
 def add(group: Group) -> None:
-    """Add the commands apply and bundle."""
+    """Add the commands `fedshift apply` and `fedshift bundle` to a group."""
     command = group.add(apply, "run", "images", work="loading the network and its libraries")
     _add_inference(command, "results/applied")
     command.add_argument("--no-examples", action="store_true", help="show no images on the page")
@@ -27,21 +27,21 @@ def add(group: Group) -> None:
 
 
 def _add_inference(command: argparse.ArgumentParser, folder: str) -> None:
-    """Add the options that choose an inference, a client's network and a folder inside `folder`."""
+    """Add the options that choose an inference, a client's network and the folder to write (default: in `folder`)."""
     command.add_argument(
         "--inference", default="source", metavar="NAME", help="such as source or tsmobn (default: %(default)s)"
     )
     command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the inference: momentum=0.8"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the inference, such as momentum=0.8"
     )
     command.add_argument(
-        "--client", metavar="SITE", help="use the tensors that stayed at this client; default: the global network"
+        "--client", metavar="SITE", help="use the network of this client (default: the global network)"
     )
     command.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write; default: one in {folder}")
 
 
 def apply(args: argparse.Namespace) -> None:
-    """Predict your own images with a trained run."""
+    """Predict your own images with a trained run, and write predictions.csv and a page."""
     from ..jobs.apply import apply as job
     from ..jobs.apply import chosen, find
     from ..page.applied import write
@@ -67,7 +67,7 @@ def bundle(args: argparse.Namespace) -> None:
 
 
 def add_exports(group: Group) -> None:
-    """Add the command export."""
+    """Add the command `fedshift export` to a group."""
     command = group.add(export, "format", "study", work="exporting rounds and scores")
     command.add_argument("--to", metavar="WHERE", help="a tracking URI; default: a database in results/exports")
 
@@ -90,23 +90,35 @@ FOLDER = Path("federation")
 
 
 def add_sites(group: Group) -> None:
-    """Add the commands serve, site and replay."""
+    """Add the commands `fedshift serve`, `fedshift site` and `fedshift replay` to a group."""
     command = group.add(serve, "study", work="opening the server of its sites")
-    command.add_argument("--init", action="store_true", help="write certificates, and a folder for each site; then end")
+    command.add_argument("--init", action="store_true", help="only write certificates, and a folder for each site")
     command.add_argument("--host", default="localhost", help="name or address by which sites reach this machine")
     command.add_argument("--port", type=int, default=8000, help="port of the server (default: %(default)s)")
-    command.add_argument("--keys", type=Path, default=FOLDER, metavar="DIR", help="folder of --init (%(default)s)")
-    command.add_argument("--insecure", action="store_true", help="no certificates, for sites on this machine alone")
+    command.add_argument(
+        "--keys", type=Path, default=FOLDER, metavar="DIR", help="folder of certificates (default: %(default)s)"
+    )
+    command.add_argument("--insecure", action="store_true", help="no certificates, for sites on this machine only")
     command.add_argument("--resume", action="store_true", help="go on after the last finished round")
-    command.add_argument("--wait", type=float, default=3600.0, metavar="S", help="seconds to wait for the sites")
+    command.add_argument(
+        "--wait", type=float, default=3600.0, metavar="S", help="seconds to wait for the sites (default: %(default)s)"
+    )
     command = group.add(site, "study", work="checking the table of this site")
     command.add_argument("--site", required=True, metavar="NAME", help="name of this site in the study")
     command.add_argument("--data", required=True, type=Path, metavar="CSV", help="the site's own table of images")
-    command.add_argument("--keys", type=Path, metavar="DIR", help="folder that the server's people gave to this site")
+    command.add_argument("--keys", type=Path, metavar="DIR", help="folder of keys that this site got from the server")
     command.add_argument("--server", metavar="HOST:PORT", help="address of the server; default: the one in --keys")
-    command.add_argument("--no-rows", action="store_true", help="send sums over groups of patients, no rows of images")
-    command.add_argument("--offers", action="store_true", help="let plug-ins send what they derive from images")
-    command.add_argument("--restart", action="store_true", help="let runs that were begun here begin anew")
+    command.add_argument("--no-rows", action="store_true", help="send sums over groups of patients, no row per image")
+    command.add_argument(
+        "--offers",
+        action="store_true",
+        help="let plug-ins send data derived from images, such as spectra, before the first round",
+    )
+    command.add_argument(
+        "--restart",
+        action="store_true",
+        help="forget the runs that began at this site, so that the server can begin them again",
+    )
     command.add_argument("--yes", action="store_true", help="agree to what leaves the site without being asked")
     command = group.add(replay, "run", work="training the run again, with the sites that answered in each round")
     help_text = "table of the images of all sites (default: that of the study)"
@@ -114,7 +126,7 @@ def add_sites(group: Group) -> None:
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Train a study between real sites, as their server."""
+    """Train a study between real sites, as their server, and write its page."""
     plan = one_plan(args)
     from ..flower import processes
 
@@ -194,7 +206,10 @@ def replay(args: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    """Return whether the person at the terminal agrees. Raises UserError where there is none."""
+    """Ask at the terminal whether the listed data may leave the site, and return True if the answer is yes.
+
+    Raises UserError if standard input is no terminal.
+    """
     if not sys.stdin.isatty():
         problem = "asks whether what it lists may leave this site, and no terminal can answer"
         raise UserError("fedshift site", problem, "read the list, and add --yes")

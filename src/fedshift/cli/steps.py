@@ -1,4 +1,4 @@
-"""Commands of the workflow, from raw data to the pages: Snakemake calls each, and people call them by hand."""
+"""The commands that are steps of the workflow, from raw data to pages. Snakemake calls them, and users may."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .group import Group, call, checked, heading, member, number_from, one_plan,
 
 
 def add(group: Group) -> None:
-    """Add the commands download, prepare, partition, control, train, choose and predict."""
+    """Add the commands from `fedshift download` to `fedshift predict` to a group."""
     command = group.add(download, "study", "id", work="getting raw files")
-    command.add_argument("--mirror", type=Path, help="folder to copy files from, if they are there")
+    command.add_argument("--mirror", type=Path, help="folder that is searched for files before they are downloaded")
     group.add(prepare, "study", "id", work="preparing images")
     group.add(partition, "study", "id", work="dividing samples")
     group.add(control, "study", "id", work="fitting the control")
@@ -31,7 +31,7 @@ def add(group: Group) -> None:
 
 
 def download(args: argparse.Namespace) -> None:
-    """Download raw files, from a mirror or the official source."""
+    """Download the raw files of a dataset, or copy them from a mirror folder."""
     data = member(args, "raw data", lambda plan: {d.raw: d for d in plan.data.values()})
     from ..jobs.prepare import obtain
 
@@ -40,7 +40,7 @@ def download(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Write the memory-mapped arrays of a dataset."""
+    """Prepare a dataset: read its raw images, and write them as arrays with a table of samples."""
     data = member(args, "dataset", lambda plan: plan.data)
     from ..jobs.prepare import prepare as job
 
@@ -51,7 +51,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def partition(args: argparse.Namespace) -> None:
-    """Assign samples to roles and splits."""
+    """Assign the samples of a dataset to sites and to training, validation and test splits."""
     run = member(args, "partition", lambda plan: {run.partition_id: run for run in plan.runs.values()})
     from ..jobs.prepare import assign
 
@@ -62,7 +62,7 @@ def partition(args: argparse.Namespace) -> None:
 
 
 def control(args: argparse.Namespace) -> None:
-    """Predict with a linear classifier, without a network."""
+    """Train and test the control: a linear classifier on pooled data, without a network."""
     run = member(args, "partition with a control", lambda plan: plan.controls)
     from ..jobs.control import control as job
 
@@ -73,7 +73,7 @@ def control(args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train one run, or resume it."""
+    """Train one run of a study, or resume it from its checkpoint."""
     run = member(args, "run", lambda plan: plan.trainings)
     from ..jobs.train import train as job
 
@@ -83,7 +83,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def choose(args: argparse.Namespace) -> None:
-    """Choose the best training of a search."""
+    """Choose the best training of a search, and copy its files to the run."""
     plan, run = member(args, "search", lambda plan: {key: (plan, run) for key, run in plan.searches.items()})
     from ..jobs.choose import choose as job
     from ..jobs.choose import oracle
@@ -98,7 +98,7 @@ def choose(args: argparse.Namespace) -> None:
 
 
 def predict(args: argparse.Namespace) -> None:
-    """Predict all test images with one run, under one inference or several."""
+    """Predict all test images with a trained run, by one inference (way to predict a site) or several."""
     sweeps = {
         key: {inference: plan.inferences[inference] for inference in inferences}
         for plan in plans(args).values()
@@ -116,9 +116,9 @@ def predict(args: argparse.Namespace) -> None:
     # The files of a choice are those of the chosen training.
     named = [args.id, *(key for plan in plans(args).values() if args.id in plan.searches for key in plan.candidates)]
     if run.id not in named:
-        raise UserError(files.spec, f"is that of run {run.id}", f"remove it, and make it again: {call(args)}")
+        raise UserError(files.spec, f"belongs to run {run.id}", f"remove the file, and make it again: {call(args)}")
     if not Paths().data_files(run.data.id).card.exists():
-        raise UserError(files.spec, f"names the data {run.data.id}, which are not prepared", call(args))
+        raise UserError(files.spec, f"needs the data {run.data.id}, which are not prepared", call(args))
     reads = [*Paths().data_files(run.data.id).written, Paths().partition(run.partition_id)]
     benchmark = Paths().benchmark("predict", f"{args.id}-{args.inference}")
     with checked(args, reads, [out], benchmark), one_gpu():
@@ -127,24 +127,27 @@ def predict(args: argparse.Namespace) -> None:
 
 
 def add_reports(group: Group) -> None:
-    """Add the commands score, divergence, figure, report, ledger, diff and index."""
+    """Add the commands that make scores, figures and pages, from `fedshift score` to `fedshift index`, to a group."""
     group.add(score, "study", work="scoring its predictions")
     group.add(divergence, "study", work="comparing the features of its sites")
     group.add(figure, "study", "figure", work="drawing").add_argument(
-        "--width", default="174mm", choices=("85mm", "174mm"), help="width of the figure answer: one column, or two"
+        "--width",
+        default="174mm",
+        choices=("85mm", "174mm"),
+        help="width of the figure `answer`: one or two columns of a journal (default: %(default)s)",
     )
     group.add(report, "study", work="computing its tables, drawing and writing its page")
     command = group.add(ledger, "study", work="measuring the traffic of a round of each condition")
-    command.add_argument("--write", action="store_true", help="write the study's ledger.csv, and print nothing")
+    command.add_argument("--write", action="store_true", help="write the study's ledger.csv instead of printing")
     command = group.add(diff, "one", "other", work="comparing settings and scores")
     group.add_scale(command)
-    help_text = "ignore scores that differ by no more (default: %(default)s)"
+    help_text = "ignore differences of scores up to this value (default: %(default)s)"
     command.add_argument("--threshold", type=number_from(0), default=0.0, help=help_text)
     group.add(index, work="reading the results of all studies")
 
 
 def score(args: argparse.Namespace) -> None:
-    """Write scores.csv of a study."""
+    """Score the predictions of a study, and write scores.csv."""
     plan = one_plan(args)
     from ..analysis.score import score as job
 
@@ -154,7 +157,7 @@ def score(args: argparse.Namespace) -> None:
 
 
 def divergence(args: argparse.Namespace) -> None:
-    """Measure how far the features of external sites are from those of internal sites, under each inference."""
+    """Measure the distance between network features of external and of internal sites, for each inference."""
     plan = one_plan(args)
     from ..analysis.divergence import write
 
@@ -163,7 +166,7 @@ def divergence(args: argparse.Namespace) -> None:
 
 
 def figure(args: argparse.Namespace) -> None:
-    """Draw one figure of a study; answer is the picture that its page begins with, as SVG and as PDF."""
+    """Draw one figure of a study as SVG; the figure `answer`, with which the page begins, also as PDF."""
     plan = one_plan(args)
     if args.figure == "answer":
         from ..page.page import write_answer
@@ -179,9 +182,9 @@ def figure(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Write tables, figures and page of a study from what there is; runs may be missing.
+    """Write tables, figures and page of a study from the results that exist; runs may be missing.
 
-    The study is scored first where predictions have come, gone or changed since. Snakemake has done that before.
+    If predictions are new, missing or changed since the last scoring, the study is scored first.
     """
     plan = one_plan(args)
     paths = Paths()
@@ -210,7 +213,10 @@ def report(args: argparse.Namespace) -> None:
 
 
 def ledger(args: argparse.Namespace) -> None:
-    """Print what each condition of a study sends: floats, messages and bytes."""
+    """Print the traffic of each condition of a study in a round: floats, messages and bytes.
+
+    A condition is a combination of algorithm, batch norm policy and settings.
+    """
     plan = one_plan(args)
     from ..analysis.communication import tables, write
 
@@ -227,10 +233,11 @@ def ledger(args: argparse.Namespace) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Print how two studies, or two folders of results, differ: runs, settings and scores. Returns 1 if they do."""
+    """Print differences in runs, settings and scores of two studies or two folders of results. Returns 1 if any."""
     from ..analysis import diff as sides
 
     def side(name: str) -> sides.Side:
+        """Return the settings and scores of a folder of results or of a study."""
         if Path(name).is_dir():
             return sides.of_folder(Path(name))
         plan = study.load(study.find(name, args.studies), args.scale)
@@ -247,7 +254,7 @@ def diff(args: argparse.Namespace) -> int:
 
 
 def index(args: argparse.Namespace) -> None:
-    """Write reports/index.html: all studies, what they reproduce and the outcome."""
+    """Write reports/index.html, a page that lists all studies, the papers that they reproduce, and their outcomes."""
     from ..page.gallery import write
 
     # Nothing is checked before: the index reads what is there of all studies, also of unfinished ones.

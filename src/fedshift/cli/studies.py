@@ -1,4 +1,4 @@
-"""Commands about studies as a whole: what there is to choose from, what one takes, how it stands, and its files."""
+"""Commands about studies as a whole: list, check, plan, status, repeat, accept, verify and clean."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .projects import left_over
 
 
 def add(group: Group) -> None:
-    """Add the commands list, check, plan, status, repeat and accept."""
+    """Add the commands from `fedshift list` to `fedshift accept` to a group."""
     command = group.add(list_)
     kinds = [*(f"{kind}s" for kind in registry.KINDS), "studies"]
     command.add_argument("kind", nargs="?", choices=kinds, help="kind of plug-ins, or studies; default: all plug-ins")
@@ -31,24 +31,24 @@ def add(group: Group) -> None:
     command.add_argument("--ids", action="store_true", help="also print the ids that other commands take")
     command = group.add(plan, "study", work="counting its jobs by a dry run of Snakemake")
     command.add_argument(
-        "--probe", action="store_true", help="train ten seconds of each kind of training whose hours are unknown"
+        "--probe", action="store_true", help="train for ten seconds to estimate hours that no finished run tells"
     )
     for_programs: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
     command.add_argument("--json", **for_programs)
     command = group.add(status, "study", work="reading the state of its runs")
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", **for_programs)
-    form.add_argument("--watch", action="store_true", help="show it again and again until all runs are done, or Ctrl-C")
+    form.add_argument("--watch", action="store_true", help="repeat until all runs are done or failed, or until Ctrl-C")
     interval = number_from(0.1, "a number of seconds")
-    help_text = "seconds between two looks of --watch (default: %(default)s)"
+    help_text = "with --watch, the seconds between two updates (default: %(default)s)"
     command.add_argument("--interval", type=interval, default=5.0, help=help_text)
     group.add(repeat, "study", "id")
     command = group.add(accept, "study", work="replaying the golden curves")
-    command.add_argument("--reason", required=True, help="why results stay as they are; recorded with each run")
+    command.add_argument("--reason", required=True, help="why results do not change; recorded with each run")
 
 
 def list_(args: argparse.Namespace) -> None:
-    """Print the names of plug-ins, with where they come from, or of studies."""
+    """Print the names of plug-ins with their origins, or the names of studies."""
     if args.kind == "studies":
         print(*study.known(args.studies), sep="\n")
         return
@@ -63,7 +63,7 @@ def list_(args: argparse.Namespace) -> None:
 def check(args: argparse.Namespace) -> None:
     """Check a study (or several, separated by commas, or all) and print every error at once.
 
-    Raises UserErrors for all faults.
+    Raises UserErrors with all faults of the settings and of the user's tables.
     """
     from ..planning.call import require_own_name
 
@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def _hints(plan: study.Plan) -> list[str]:
-    """Return a line for each setting that switches an inference off, and for words and a headline left as they were."""
+    """Return a line for each setting that may be unintended, such as an unchanged example title or no normalisation."""
     declared = plan.study
     hints = [(i.name, i.hint(len(declared.dataset.classes))) for i in plan.inferences.values()]
     if declared.two_classes:
@@ -129,7 +129,7 @@ def _hints(plan: study.Plan) -> list[str]:
 
 
 def _unchecked(plan: study.Plan, paths: Paths) -> list[str]:
-    """Return a line that names what cannot be checked before data are prepared."""
+    """Return a list with the line that names the checks for which data must be prepared first, or [] if they are."""
     unprepared = [data for key, data in plan.data.items() if not paths.data_files(key).card.exists()]
     if not unprepared:
         return []
@@ -140,7 +140,7 @@ def _unchecked(plan: study.Plan, paths: Paths) -> list[str]:
 
 
 def _print_ids(plan: study.Plan) -> None:
-    """Print the ids of the jobs of a study."""
+    """Print the ids of a study's data, partitions, runs and inferences, which other commands take."""
     for key, data in plan.data.items():
         print(f"  raw data {data.raw}, prepared {key}")
     for key in dict.fromkeys(run.partition_id for run in plan.runs.values()):
@@ -155,7 +155,7 @@ def _print_ids(plan: study.Plan) -> None:
 
 
 def plan(args: argparse.Namespace) -> None:
-    """Print the jobs that would run, and the hours that they take."""
+    """Print the jobs of a study that would run now, and an estimate of their hours."""
     chosen = plans(args)
     from ..planning.plan import lines, pending_jobs, survey
     from ..study.calls import fedshift
@@ -182,7 +182,7 @@ def plan(args: argparse.Namespace) -> None:
 
 
 def status(args: argparse.Namespace) -> None:
-    """Print the state of each run: done, running, stopped, failed or waiting."""
+    """Print the state of each run of a study: done, running, stopped, failed or waiting."""
     chosen = plans(args)
     from ..planning.status import folder_is_locked, lines, plain, states, watch
     from ..study.calls import fedshift, unlock
@@ -201,7 +201,7 @@ def status(args: argparse.Namespace) -> None:
 
 
 def repeat(args: argparse.Namespace) -> None:
-    """Print the command that trains and predicts one run of a study alone."""
+    """Print the shell command that trains and predicts one run of a study alone."""
     from ..study.calls import one_run
 
     run = member(args, "run", lambda plan: {key: (plan, key) for key in plan.runs})
@@ -209,7 +209,7 @@ def repeat(args: argparse.Namespace) -> None:
 
 
 def accept(args: argparse.Namespace) -> None:
-    """Keep finished work after a change of code that leaves results as they are."""
+    """Accept finished work after a change of code that does not change results, so that it is not done again."""
     chosen = plans(args)
     from ..jobs.accept import accept as job
 
@@ -220,17 +220,19 @@ def accept(args: argparse.Namespace) -> None:
 
 
 def add_care(group: Group) -> None:
-    """Add the commands verify and clean."""
+    """Add the commands `fedshift verify` and `fedshift clean` to a group."""
     group.add(verify, "study", work="reading every file").add_argument(
-        "--deep", action="store_true", help="also make partitions, scores, tables, figures and page again, and compare"
+        "--deep",
+        action="store_true",
+        help="also make partitions, scores, tables, figures and page again, and compare them with the files",
     )
     group.add(clean)
 
 
 def verify(args: argparse.Namespace) -> None:
-    """Read every file of a study and say which are missing or damaged; with --deep, which do not follow from others.
+    """Read every file of a study and print which are missing or damaged; with --deep, which do not follow from others.
 
-    Raises UserError where anything is.
+    Raises UserError if a file is missing, damaged or does not follow from others.
     """
     chosen = plans(args)
     from ..planning.verify import damaged_store, forced, lines, named
@@ -267,7 +269,7 @@ def verify(args: argparse.Namespace) -> None:
 
 
 def clean(args: argparse.Namespace) -> None:
-    """Remove the kept copies of runs that were trained again since, from results/store."""
+    """Remove copies in results/store of runs that have been trained again since."""
     from ..jobs.accept import superseded
 
     freed = 0

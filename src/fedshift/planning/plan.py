@@ -333,7 +333,7 @@ def lines(survey: Survey, probing: str = "") -> Iterator[str]:
         resumed = f"resume from a checkpoint (if code and data have not changed): {survey.going_on}"
         yield f"Runs to train: running now: {survey.at_work}; {resumed}."
     for difference, number in survey.new.items():
-        yield f"  never trained before: {counted(number, 'run')}, most like a finished one but for: {difference}"
+        yield f"  never trained before: {counted(number, 'run')}; unlike the most similar finished run: {difference}"
     totals: dict[str, float] = defaultdict(float)
     for need in survey.hours:
         if need.amount is not None:

@@ -108,7 +108,7 @@ def _unlike_kept(plan: Plan, paths: Paths) -> Iterator[tuple[Path, str]]:
             # the settings of a run are those of all its trainings
             if other and len(ours) - len(other) > 2:
                 for name in other:
-                    yield paths.run(run) / name, f"is another than its second copy in {entry.folder}"
+                    yield paths.run(run) / name, f"differs from its second copy in {entry.folder}"
 
 
 def _recorded(files: RunFiles) -> dict[str, str]:
