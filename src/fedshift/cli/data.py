@@ -225,8 +225,8 @@ def _within_reach(plan: Plan, key: str, samples: pd.DataFrame) -> list[str]:
 def unknown_sites(plan: Plan) -> Iterator[str]:
     """Yield a warning for each entry of the study's key `sites` that names no site of the study.
 
-    Also yield one for each `of` that names a hospital of which no other site is. Scales other than paper are not
-    checked, since they may leave out sites.
+    Also yield one for each `of` that names a hospital to which no other site belongs. Scales other than paper are
+    not checked, since they may leave out sites.
     """
     if plan.scaled and plan.scale != "paper":
         return
@@ -352,7 +352,7 @@ def moved(plan: Plan, paths: Paths) -> Iterator[str]:
 def problems(plan: Plan, paths: Paths) -> Iterator[str]:
     """Yield warnings from the preparation of data, and the failed checks of the cohort, such as copies in two splits.
 
-    The checks need prepared data and a partition; without them nothing is yielded for these.
+    The checks need prepared data and a partition. Without these, only the warnings are yielded.
     """
     for key in plan.data:
         card = paths.data_files(key).card

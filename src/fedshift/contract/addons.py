@@ -68,7 +68,7 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 
 def trains(cls: Kind, algorithm: str, bn: str) -> None:
-    """Check a training with the add-on, named `algorithm` and BN policy `bn`: see `algorithms.learns` and `moves`."""
+    """Check a training with the add-on under an algorithm and a BN policy, given by name: see `learns` and `moves`."""
     method: Any = discover("algorithm")[algorithm]
     with watched(cls):
         trained = learns(lambda names: federation(method, bn, names=names, addon=made(cls)))

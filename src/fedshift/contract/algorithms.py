@@ -220,6 +220,7 @@ def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Fede
 
         with mock.patch.object(cls, "loss", watching):
             build(cls.policies[0] if issubclass(cls, Algorithm) else "aggregated").run(1)
+    # The ratio is 1 for a mean and 2 for a sum; the median, since a loss may draw random numbers.
     ratio = sorted(ratios)[len(ratios) // 2]
     words = "so its steps depend on the size of the batch; return the mean over images, not their sum"
     require(ratio < 1.5, f"a batch with each image twice has {ratio:.2f} times the loss, {words}")
@@ -279,7 +280,7 @@ def leaves_at_home(cls: Kind, bn: str) -> None:
 
 
 def loss_falls(cls: Kind) -> None:
-    """Check that the mean training loss of the last three rounds is below that of the first."""
+    """Check that the mean training loss of the last three of eight rounds is below the loss of the first round."""
     trained = federation(cls, cls.policies[0], training={**SETTINGS, "rounds": 8, "local_epochs": 2, "lr": 0.05}).run()
     losses = pd.DataFrame(trained.history).query("split == 'train'").groupby("round")["loss"].mean()
     first, last = losses.iloc[0], losses.iloc[-3:].mean()
@@ -338,7 +339,7 @@ def setting_matters(build: Callable[[], Any], field: str, results: Results, poli
 IN_PLACE = ("begin", "correct", "update")
 """Hooks that change their argument in place and return nothing."""
 TENSORS = ("server_state", "client_state", "broadcast", "report")
-"""Hooks that return tensors by name."""
+"""Hooks that return a dict of tensors by name."""
 GRADIENTS = ("gradient", "backward", "correct")
 """Hooks that may change the gradient."""
 READ = ("server_state", "client_state", "sample", "broadcast", "download", "round_weights", "personal")

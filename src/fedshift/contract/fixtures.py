@@ -137,6 +137,7 @@ def require_alone(answer: Callable[[Tensor], Tensor], x: Tensor) -> None:
         require(torch.equal(answer(x), together), words)
         words = "its outputs for an image depend on the others in the batch; use nothing of them in evaluation mode"
         alone = torch.cat([answer(x[k : k + 1]) for k in range(len(x))])
+        # Relative to the largest output: small outputs may be differences of large sums, with their rounding errors.
         least = float(together.abs().max()) * (1e-9 if x.dtype == torch.float64 else 1e-3)
         for other in (alone, answer(x.flip(0)).flip(0)):
             require(other.shape == together.shape and bool(((other - together).abs() <= least).all()), words)

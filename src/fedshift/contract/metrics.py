@@ -125,6 +125,7 @@ def knows_influence(cls: Kind, task: str) -> None:
         [metric.value(label[kept], probability[kept]) for kept in (np.append(rows, k), np.delete(rows, k))]
         for k in rows
     ]
+    # A central difference, whose error is of second order in one sample's weight.
     found = np.array([(twice - without) / 2 for twice, without in changes])
     away = np.linalg.norm(said - found) / (np.linalg.norm(found) + 1e-12)
     words = "for one sample more or less the value changes by {:.3g} on average, and influence says {:.3g}"

@@ -144,7 +144,7 @@ class Plugin(Frozen, allow_inf_nan=False):
         return self.labelled({})
 
     def labelled(self, words: Mapping[str, str]) -> str:
-        """Return the label with words instead of values; `words` maps a setting to its text: `fedprox(mu=chosen)`."""
+        """Return the label with texts in place of values: `fedprox(mu=chosen)`. `words` maps a setting to its text."""
         shown = self.label_fields | self.model_dump(mode="json", exclude_defaults=True).keys() | words.keys()
         settings = {**self.model_dump(mode="json"), **words}
         inside = ", ".join(f"{key}={value}" for key, value in settings.items() if key in shown)

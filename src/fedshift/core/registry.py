@@ -467,7 +467,7 @@ def build(kind: str, spec: str | dict[str, Any] | Plugin, where: str | None = No
 
 
 def validated(cls: type[BaseModel], values: dict[str, Any], where: str) -> Any:
-    """Return `cls(**values)`. Raises UserErrors with one error for each of pydantic's; `where` is their first key."""
+    """Return `cls(**values)`. Raises UserErrors, one for each wrong value, whose keys begin with `where`."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:

@@ -18,6 +18,7 @@ SHARED = ("cpu", "meta", "mps")
 
 def _entropy(key: tuple[object, ...]) -> int:
     """Return a 128-bit integer that depends on the texts of the key's parts alone."""
+    # A separator that no part contains keeps ("a", "bc") and ("ab", "c") apart.
     return int.from_bytes(hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()[:16], "big")
 
 
@@ -29,6 +30,7 @@ def stream(*key: object) -> np.random.Generator:
 
 def seed_of(*key: object) -> int:
     """Return a 63-bit seed that depends on `key` alone."""
+    # 63 of the 128 bits, since torch takes seeds as signed 64-bit integers.
     return _entropy(key) >> 65
 
 

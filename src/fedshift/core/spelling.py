@@ -47,6 +47,7 @@ def folded(name: str) -> str:
         if THOUSANDS.fullmatch(name):
             name = re.sub(r"[ ,'\u2019]", "", name)
         elif power := SCIENTIFIC.fullmatch(name):
+            # 1.2e+03 is 1200; with more digits than the exponent shifts, the number is not whole and stays as it is.
             whole, fraction, exponent = power[1], power[2] or "", int(power[3])
             if len(fraction) <= exponent:
                 name = whole + fraction + "0" * (exponent - len(fraction))

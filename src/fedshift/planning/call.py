@@ -204,7 +204,7 @@ class Call:
 
     @property
     def settings(self) -> str:
-        """The options `--set` that repeat the settings which replace settings of the studies."""
+        """The options `--set` of this call, which replace values of the studies' files; "" without any."""
         return "".join(f" --set {quote(setting)}" for setting in self.config.get("set") or ())
 
     @property

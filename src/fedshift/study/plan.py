@@ -275,9 +275,9 @@ class Plan:
 
 
 def _pairs(grid: Grid) -> Iterator[tuple[tuple[Algorithm, ...], str]]:
-    """Yield each algorithm of an entry of `runs` with each BN policy.
+    """Yield a pair (algorithms, BN policy) for each algorithm and BN policy of an entry of `runs`.
 
-    An algorithm is a tuple of one or, if settings list values, of one per combination, among which a search chooses.
+    `algorithms` has one member or, if settings list values, one for each combination, among which a search chooses.
     """
     for algorithms in grid.algorithm:
         for bn in grid.bn or algorithms[0].policies[:1]:

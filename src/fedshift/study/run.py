@@ -272,7 +272,7 @@ class Run(Frozen):
 
     @property
     def trainings(self) -> list[Training]:
-        """The settings of each training behind this run: one, or those of all candidates of a search."""
+        """The training settings of this run: a list of one or, with a search, of one for each candidate."""
         return [run.training for run in self.candidates.values()] or [self.training]
 
     @functools.cached_property
