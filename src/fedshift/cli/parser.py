@@ -113,7 +113,7 @@ MORE_MEMORY = "close other programs, use fewer threads, smaller batches, images 
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+    """Return the argument parser of all commands."""
     top = argparse.ArgumentParser(
         prog="fedshift",
         description=DESCRIPTION,
@@ -130,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each command by its name."""
+    """Return the argument parser of each command, by its name, given the parser of all commands."""
     (action,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 

@@ -186,7 +186,7 @@ def site(args: argparse.Namespace) -> None:
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Train a run of real sites again in simulation, with the sites that answered in each round, and compare.
+    """Train a run of real sites again in simulation, with each round's participants, and compare the results.
 
     Returns 1 if a tensor, a loss or an accuracy differs.
     """

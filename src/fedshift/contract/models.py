@@ -134,7 +134,7 @@ def is_its_state(cls: Kind, shape: Shape) -> None:
 
 
 def has_gradients(cls: Kind, shape: Shape) -> None:
-    """Check that every trainable parameter gets a gradient; an unused one would travel in each round for nothing."""
+    """Check that every trainable parameter gets a gradient; an unused one would be sent in each round for nothing."""
     model, x = _opened(cls, shape)
     with torch.random.fork_rng(devices=[]):  # dropout draws
         logits = model.train()(x)

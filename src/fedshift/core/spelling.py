@@ -28,7 +28,7 @@ PLACEHOLDERS = frozenset((
     "anonymous", "anonymized", "anonymised", "anonym", "-", "--", "---", ".", "?", "??", "???", "0", "xx", "xxx",
 ))
 # fmt: on
-"""Words in a patient column that usually mean that the patient is unknown, as `folded` returns them."""
+"""Words in a patient column that usually mean that the patient is unknown, in the normal form of `folded`."""
 
 
 def folded(name: str) -> str:

@@ -201,7 +201,7 @@ class Threshold(Frozen, allow_inf_nan=False):
 
     @property
     def _set(self) -> dict[str, Any]:
-        """The rules that are given, by name."""
+        """The rules that the study gives for the threshold, with their numbers, by name."""
         return {name: value for name, value in self if value is not None and value is not False}
 
     @property

@@ -240,7 +240,7 @@ class Plan:
         return "divergence" in self.study.figures
 
     def predictions(self, run: str) -> tuple[str, ...]:
-        """Return the ids of the inferences of a run."""
+        """Return the ids of the inferences by which a run, given by its id, is predicted."""
         return self.sweeps[self.prediction_jobs[run]]
 
     def require_files(self) -> None:
