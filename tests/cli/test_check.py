@@ -69,7 +69,7 @@ def test_pretrained_weights_want_the_images_that_they_saw(
 ) -> None:
     changes: dict[str, Any] = {"model": {"name": "mobilenet_v2", "pretrained": True}}
     changes |= {"transforms": [{"name": "resize", "size": 32}, *further], "inferences": ["source", "eta", "sar"]}
-    words = "study.yaml: transforms: hold no normalize, and pretrained weights saw"
+    words = "study.yaml: transforms: do not include normalize, but the pretrained weights were"
     assert checked(capsys, changes).count(words) == said
 
 
@@ -88,7 +88,7 @@ def test_a_first_metric_that_does_not_lead(
     metrics: list[str] | None, headline: str | None, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = {key: of for key, of in {"metrics": metrics, "headline": headline}.items() if of}
-    words = "accuracy leads the page; if auc is to lead, say headline: auc"
+    words = "accuracy comes first on the page; to show auc first, add headline: auc"
     assert (words in checked(capsys, changes, "mini")) is said
 
 

@@ -286,7 +286,7 @@ def test_a_second_file_of_one_name_is_refused_before_anything_runs(capsys: pytes
     assert cli.main(["check", "tiny"]) == 0
     capsys.readouterr()
     assert cli.main(["check", "other/tiny.yaml"]) == 2
-    words = "the study 'tiny' is already that of config/studies/tiny.yaml: its page and tables would be replaced"
+    words = "the name 'tiny' is already used by config/studies/tiny.yaml: its page and tables would be replaced"
     assert words in capsys.readouterr().err
     Path("config/studies/tiny.yaml").unlink()
     assert cli.main(["check", "other/tiny.yaml"]) == 0

@@ -178,7 +178,7 @@ def site(args: argparse.Namespace) -> None:
     hospital.prepare()
     print(f"What leaves this site for {address}:", *leaves(hospital), sep="\n", flush=True)
     if not args.yes and not _agreed():
-        raise UserError("fedshift site", "nothing was sent", "answer yes, or say --yes")
+        raise UserError("fedshift site", "nothing was sent", "answer yes, or add --yes")
     if args.restart:
         hospital.forget()
     with processes.ended_by_signals():

@@ -117,13 +117,16 @@ def _hints(plan: study.Plan) -> list[str]:
         positive = declared.positive or declared.dataset.classes[1]
         hints.append(("positive", f"{positive!r} is the positive class: sensitivity is the share of it that is found"))
     if kept := " and ".join(left_over(declared)):
-        hints.append((kept, "as `fedshift new` wrote it: say what your study asks, since the page shows it"))
+        hints.append((kept, "still as `fedshift new` wrote it: say what your study asks, since the page shows it"))
     first, leads = declared.metrics[0], declared.headline
     if first != leads and "headline" not in declared.model_fields_set:
-        hints.append(("metrics", f"{leads} leads the page; if {first} is to lead, say headline: {first}"))
+        hints.append(("metrics", f"{leads} comes first on the page; to show {first} first, add headline: {first}"))
     if any(run.model.origin and "normalize" not in {t.name for t in run.transforms} for run in plan.runs.values()):
         hints.append(
-            ("transforms", "hold no normalize, and pretrained weights saw images with its means and deviations")
+            (
+                "transforms",
+                "do not include normalize, but the pretrained weights were trained on images that are normalised",
+            )
         )
     return [f"{plan.path}: {name}: {hint}" for name, hint in hints if hint]
 

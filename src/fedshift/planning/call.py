@@ -60,7 +60,7 @@ def require_own_name(plan: Plan, paths: Paths) -> None:
     other = read_json(headline).get("file") if headline.exists() else None
     # A file that was renamed or moved is no longer there, and its results are of no other study.
     if other and other != one_spelling(plan.path) and Path(other).is_file():
-        problem = f"the study {plan.name!r} is already that of {other}: its page and tables would be replaced"
+        problem = f"the name {plan.name!r} is already used by {other}: its page and tables would be replaced"
         raise UserError(plan.path, problem, f"rename one of the two files, or remove {headline.parent}")
 
 
