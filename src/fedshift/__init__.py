@@ -25,7 +25,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the workflow imports this package without torch."""
+    """Import the public name `name` at its first use, so that importing this package loads no torch."""
     import importlib
 
     if name not in _HOMES:

@@ -176,4 +176,4 @@ def test_it_refuses_transforms_that_cannot_work_and_too_large_clients(
     assert "unknown class 'RandZom'" in err
     partition = {"internal": ["p", "q"], "deal": {"sites": ["north"], "least": 11}}
     assert of_own(tmp_path, partition=partition) == 2
-    assert "20 patients or images give no 2 clients of at least 11" in capsys.readouterr().err
+    assert "20 patients or images cannot fill 2 clients with at least 11" in capsys.readouterr().err

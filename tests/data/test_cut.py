@@ -114,7 +114,7 @@ def test_the_order_of_rows_is_that_of_the_samples() -> None:
         (["a-1", "b-1", "b-2"], {"parts": 3, "clients": 1}, "'b-2' is no client where each site is cut"),
         (["a"], {"parts": 3, "clients": 1}, "'a' is not a client of a site that is cut"),
         (["a-1"], {"parts": 1, "clients": 1}, "cut.parts"),
-        (["a-1", "a-2", "a-3"], {"parts": 2, "clients": 3}, "3 clients of 2 parts"),
+        (["a-1", "a-2", "a-3"], {"parts": 2, "clients": 3}, "3 clients cannot be made of 2 parts"),
     ],
 )
 def test_names_that_are_no_clients_are_refused(internal: list[str], cut: dict[str, int], said: str) -> None:

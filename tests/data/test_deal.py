@@ -96,7 +96,9 @@ def test_a_large_concentration_is_equal_and_a_small_one_is_not() -> None:
 def test_shares_are_drawn_anew_until_each_client_has_enough() -> None:
     out = dealt(table(), labels=0.1, least=60).query("role == 'internal'")
     assert min(Counter(out["site"]).values()) >= 60
-    with pytest.raises(UserError, match=r"partition\.deal: 266 patients or images give no 3 clients of at least 89"):
+    with pytest.raises(
+        UserError, match=r"partition\.deal: 266 patients or images cannot fill 3 clients with at least 89"
+    ):
         dealt(table(399), labels=0.1, least=89)
 
 

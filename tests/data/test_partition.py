@@ -471,7 +471,7 @@ def test_a_study_without_folds_keeps_the_id_of_its_partition() -> None:
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ({"folds": 5, "val": 0.8}, "the other folds are 0.8"),
+        ({"folds": 5, "val": 0.8}, "train and val share only 0.8"),
         ({"folds": 5, "test": 0.3}, "a fold is 0.2"),
         ({"folds": 5, "fold": 6}, "fold: is 6, and folds is 5"),
         ({"fold": 1}, "fold: is 1, and folds is None"),
@@ -487,7 +487,7 @@ def test_shares_that_cannot_be_folds_are_refused(split: dict[str, Any], message:
 def test_more_folds_than_patients_of_a_class_are_refused_in_a_line() -> None:
     samples = grouped({"A": 20, "B": 20}, each=1)
     samples["label"] = samples["patient"].isin(["A/1", "A/2", "A/3", *(f"B/{p}" for p in range(9))]).astype(int)
-    with pytest.raises(UserErrors, match=r"site 'A': units with class 1: 3, and each of 5 folds needs one"):
+    with pytest.raises(UserErrors, match=r"site 'A': patients or samples of class 1: 3, but each of 5 folds needs one"):
         in_folds(5, external=[])[0].assign(samples)
 
 

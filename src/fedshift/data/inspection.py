@@ -17,30 +17,31 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 FEW = 10
-"""With fewer images of a class at a site, scores of that class are rough."""
+"""A site with fewer images of a class, but some, gets the warning that scores of this class are rough."""
 MANY = 20
-"""With fewer images, each may well show another patient."""
+"""The least number of images for warnings about patients and classes: in fewer, a pattern may be chance."""
 TENTH = 0.1
-"""The share of a site's images above which a patient may be a name for several."""
+"""A patient id that has a larger share of a site's images may stand for several patients."""
 OUTLYING = 3
-"""How many times the mean number of images of a patient such a name has at least."""
+"""A patient id with more than this many times the images of a site's mean patient may stand for several patients."""
 EXAMPLES = 3
-"""The most names that a text about spellings shows."""
+"""The most names that a warning about spellings shows."""
 FOLDS = ("fold", "folds", "kfold", "cv_fold")
 """Names of columns that divide images for cross-validation."""
 TOGETHER = 0.5
-"""Cramér's V of class and site above which a study is warned."""
+"""Cramér's V between class and site above which a study is warned."""
 GIVEN_AWAY = 0.3
-"""Cramér's V of the class and of how files were saved, or of colour, above which a study is warned."""
+"""Cramér's V between the class and the file format, or the colour, of images above which a study is warned."""
 
 
 @dataclass(frozen=True)
 class SiteSamples:
-    """Samples of one site.
+    """Counts of the samples of one site.
 
     Attributes
     ----------
     roles : internal, external, both (in different partitions) or neither
+    samples : number of samples
     patients : number of known patients
     unknown : number of samples without a patient
     classes : number of samples of each class
@@ -61,17 +62,17 @@ class Inspection:
     Attributes
     ----------
     classes : names of the classes
-    sites : the sites, in the order of the samples
+    sites : counts of each site, in the order of the samples
     patients : number of known patients
-    shared : patients that are at several sites
-    across : those of them that are at an internal and at an external site of one partition
-    spellings : names of sites and of patients that differ only in spelling, by column
+    shared : patients with images at several sites
+    across : patients with images at an internal and at an external site of one partition
+    spellings : names that differ only in spelling, in groups, by column: `site` and `patient`
     faults : errors that keep the study from running as it is meant
-    clients : clients that no site stands behind, with the images that are dealt to them
-    stand_ins : questions about names that may stand for several patients; see `stand_ins` and `dominant`
-    unused : columns that look like splits, which the study does not use, with their words
-    one_each : the study says that each image is of another patient
-    saved : how the format of files goes with the class, by the endings of their names; empty where it does not
+    clients : counts of each artificial client to which `deal` gives images
+    stand_ins : warnings about patient ids that may stand for several patients; see `stand_ins` and `dominant`
+    unused : columns that look like splits and that the study does not use, each with its values as a text
+    one_each : whether the study states that each image shows another patient
+    saved : text on the association of the class with the file format (the endings of file names); '' if it is weak
     """
 
     classes: tuple[str, ...]
@@ -88,7 +89,7 @@ class Inspection:
     saved: str = ""
 
     def warnings(self) -> Iterator[str]:
-        """Yield what a reader should know before the study runs, though it can run."""
+        """Yield a warning for each finding that a reader should know, although the study can run."""
         for site in self.sites:
             if not site.roles:
                 yield f"site {quoted(site.name)} (images: {site.samples:,}) has no role in the study"
@@ -120,7 +121,7 @@ class Inspection:
         yield from self._doubts()
 
     def _doubts(self) -> Iterator[str]:
-        """Yield questions about patients, and about classes that go with sites."""
+        """Yield warnings on unknown or implausible patients, and on classes associated with sites or file formats."""
         used = [site for site in self.sites if site.roles]
         images = sum(site.samples for site in used)
         if used and all(site.unknown == site.samples for site in used):
@@ -166,10 +167,11 @@ def formats(names: pd.Series) -> pd.Series:
 
 
 def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
-    """Return the share of the commonest kind of image in the classes, where kinds go with classes; else nothing.
+    """Return a text on the association of an image property with the class; '' if the association is weak.
 
-    `kind` and `label` are those of images (n,); of more than two classes, those with the lowest and the highest share
-    are named. Kinds go with classes where their Cramér's V is above GIVEN_AWAY.
+    `kind` (n,) is the property of each image, such as its file format, and `label` (n,) its class. The text gives the
+    share of the commonest kind in each class; of more than two classes, in those with the lowest and the highest share.
+    The association is weak with fewer than MANY images, or if Cramér's V is at most GIVEN_AWAY.
     """
     import pandas as pd
 
@@ -192,9 +194,9 @@ def by_class(kind: pd.Series, label: pd.Series, classes: Sequence[str]) -> str:
 
 
 def respelt(column: str, spellings: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a text about the names of sites, or of patients, that are spelt in several ways, with the first of them.
+    """Yield a warning about names that are spelt in several ways, with the first EXAMPLES of them; nothing without any.
 
-    `spellings` lists the ways in which each such name is spelt.
+    `column` is `site` or `patient`, and `spellings` has for each name the list of its spellings.
     """
     if not spellings:
         return
@@ -215,8 +217,8 @@ def inspect(
     """Inspect samples for the partitions and trainings of a study.
 
     `samples` has the columns site, label and patient; a site or a label may be missing where a row is faulty. Such rows
-    are counted where they can be, so that one fault does not hide another. `one_each` says that the study knows each
-    image to be of another patient.
+    are counted where they can be, so that one fault does not hide another. `uses` pairs each partition with the
+    settings of a training on it. `one_each` says that the study states each image to show another patient.
     """
     samples = samples[samples["site"].notna()].reset_index(drop=True)
     written = samples["patient"].dropna().unique().tolist()
@@ -259,7 +261,7 @@ def inspect(
 
 
 def _saved(samples: pd.DataFrame, classes: Sequence[str], sites: Collection[str]) -> str:
-    """Return how the format of the files that a study uses goes with their class; see `by_class`."""
+    """Return the text of `by_class` on the file formats of the labelled samples at `sites`; '' without file names."""
     used = samples[samples["site"].isin(sites) & samples["label"].notna()]
     if "sample" not in used:
         return ""
@@ -267,10 +269,10 @@ def _saved(samples: pd.DataFrame, classes: Sequence[str], sites: Collection[str]
 
 
 def stand_ins(named: pd.DataFrame) -> Iterator[str]:
-    """Yield a question about each placeholder, such as `unknown`, in the place of a patient.
+    """Yield a warning for each placeholder, such as `unknown`, that a site has in the place of a patient id.
 
-    `named` has the columns site and patient. The name 0 is not asked about where a patient 1 shows that patients are
-    counted.
+    `named` has the columns site and patient of the samples whose patient is not empty. A patient 0 gets no warning
+    where a patient 1 shows that ids are numbers.
     """
     counted_from_0 = bool(named["patient"].astype(str).eq("1").any())
     for site, counts in _images_of_patients(named):
@@ -285,12 +287,14 @@ def stand_ins(named: pd.DataFrame) -> Iterator[str]:
 
 
 ONE_PERSON = "is it one person? If the name stands for several, leave the cell empty"
+"""The question that follows a line of `dominant`."""
 
 
 def dominant(named: pd.DataFrame) -> Iterator[str]:
-    """Yield a line on each patient with an outlying part of the images of a site, on which `ONE_PERSON` is asked.
+    """Yield a line for each patient id with so many images of a site that it may stand for several patients.
 
-    That is more than TENTH of them, and more than OUTLYING times as many as a patient has there on average.
+    So many are more than TENTH of the site's images, and more than OUTLYING times the mean of its patients; sites with
+    fewer than MANY images are passed over. `named` has the columns site and patient.
     """
     for site, counts in _images_of_patients(named):
         total = counts.sum()
@@ -300,13 +304,16 @@ def dominant(named: pd.DataFrame) -> Iterator[str]:
 
 
 def _images_of_patients(named: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
-    """Yield each site with the number of images of each of its patients, by name."""
+    """Yield each site with the number of images of each of its patients, a Series with patient ids as index."""
     for site, patients in named["patient"].astype(str).groupby(named["site"], sort=False):
         yield str(site), patients.value_counts(sort=False)
 
 
 def _unused_splits(samples: pd.DataFrame, used: Collection[str | None]) -> Iterator[tuple[str, str]]:
-    """Yield each column that holds names of splits alone, or is called fold and holds a few values, and its values."""
+    """Yield the name and the values, as a text, of each column that looks like a split and is not in `used`.
+
+    Such a column holds only names of splits, or is called fold and holds few values.
+    """
     from ..datasets import SAMPLE_COLUMNS
 
     for column in samples.columns.difference([*SAMPLE_COLUMNS, *filter(None, used)], sort=False):
@@ -316,9 +323,9 @@ def _unused_splits(samples: pd.DataFrame, used: Collection[str | None]) -> Itera
 
 
 def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame, list[UserError]]:
-    """Return the division of samples as it would be once sites are spelt as in the study, and its faults.
+    """Return the table and the errors of `Partition.divide` for samples whose sites are respelt as in the study.
 
-    Without its labels a site cannot be split by class; nothing is then divided.
+    Return an empty table and no errors if the partition splits by class and a sample has no label.
     """
     if partition.by == "class" and samples["label"].isna().any():
         return samples.iloc[:0].assign(role="", split=""), []
@@ -330,7 +337,10 @@ def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame,
 def _clients(
     samples: pd.DataFrame, partition: Partition, assigned: pd.DataFrame, classes: Collection[str]
 ) -> Iterator[SiteSamples]:
-    """Yield the counts of each client to which a partition deals images."""
+    """Yield the counts of each artificial client to which `partition` deals images; nothing without `deal`.
+
+    `assigned` is the table that `Partition.divide` returned for `samples`.
+    """
     if partition.deal and samples["label"].notna().all():
         rows = assigned.merge(samples.drop(columns="site"), on="sample")
         rows = rows[rows["role"] == "internal"]
@@ -340,7 +350,7 @@ def _clients(
 
 
 def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Collection[str]) -> SiteSamples:
-    """Return the counts of some samples."""
+    """Return the counts of `rows`, the samples of the site or client `name`."""
     return SiteSamples(
         name=name,
         roles=roles,
@@ -352,7 +362,7 @@ def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Col
 
 
 def _across(named: pd.DataFrame, partition: Partition) -> set[str]:
-    """Return the patients that are at an internal and at an external site."""
+    """Return the patients with images at an internal and at an external site of the partition."""
     inside, outside = (named["patient"][named["site"].isin(s)] for s in (partition.sources, partition.external))
     return {*inside.unique()} & {*outside.unique()}
 
@@ -360,7 +370,10 @@ def _across(named: pd.DataFrame, partition: Partition) -> set[str]:
 def _faults(
     samples: pd.DataFrame, partition: Partition, training: Training, divided: tuple[pd.DataFrame, list[UserError]]
 ) -> Iterator[UserError]:
-    """Yield the faults of the names of sites, of the splits and of the number of images that train."""
+    """Yield an error for each misnamed site, each site that cannot be split, and each with too few images to train.
+
+    `divided` is what `_divided` returned for the partition.
+    """
     assigned, faults = divided
     yield from partition.name_faults(samples["site"])
     yield from faults

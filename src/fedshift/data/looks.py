@@ -20,38 +20,39 @@ ROWS, COLUMNS = 8, 9
 BASE = 32
 """Side of the small grey image that codes are made of."""
 ROUNDING = 1e-5
-"""The difference of two parts, as a share of the largest value, that counts as none."""
+"""Two parts count as equal if their grey levels differ by at most this share of the image's largest level."""
 CUTS = ((0.05, 3), (0.025, 3))
-"""Share of the side that a crop loses, and the number of its positions along each side."""
+"""Crops of an image: the share of the side that a crop loses, and the number of its positions along each side."""
 BAND = 16
-"""Bits of a part of a code. Codes that differ in 3 bits agree in one of four parts; of 6 bits, many do."""
+"""Bits of each of the four parts of a code: codes that differ in 3 bits agree in some part; of 6 bits, many do."""
 FIRST = 64
+"""Number of pixels by which most images are seen to be not flat."""
 FAR = 6
 """The most bits in which the codes of a pair may differ."""
 CROWD = 200
-"""With more images that agree in a part, they have hardly any structure, and are not compared."""
+"""The most images that are compared since a part of their codes agrees: of more, none has much structure."""
 SIDE = 24
-"""Side of the small grey images by which a pair is confirmed."""
+"""Side of the small grey images whose correlation confirms a pair."""
 FINE = 96
-"""Side of the grey image from which they are cut."""
+"""Side of the grey images from which crops for this correlation are cut."""
 BLOCKS = (16, 8, 4, 2)
-"""Sides of blocks of pixels, of which the first is taken that leaves at least FINE blocks along each side."""
+"""Sides of blocks of pixels that a large image is first averaged over: the first that leaves FINE blocks a side."""
 STEPS = (0.0125, 0.006, 0.003)
-"""Shares of the side by which the edges of a crop are moved while the images agree better."""
+"""Steps, as shares of the side, by which the edges of a crop are moved to raise its correlation, one after another."""
 WAYS = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 0, -1))
-"""Where a crop is moved: down, to the right, its side longer, and each way back."""
+"""Directions in which a crop is moved: down, to the right, its side longer, and each way back."""
 ALIKE = 0.97
-"""The least correlation of two small grey images that counts as a copy; where images of a set are alike, it is more."""
+"""The least correlation of two small grey images that counts as a copy; `Album.enough` raises it for similar images."""
 SAMPLED = 1_000
-"""Images of a set whose neighbours at another site are looked for."""
+"""Number of images of a set for which the most similar images at another site are looked for."""
 OUTLYING = 4
-"""Robust standard deviations above the usual neighbour, on Fisher's scale, that a copy must reach."""
+"""Robust standard deviations above the median of neighbours, on Fisher's z scale, that a copy must reach."""
 NEAREST = 0.999
-"""The most that is asked: an image that was saved again as JPEG or resized reaches little more."""
+"""The largest correlation required of a copy: an image saved again as JPEG or resized reaches little more."""
 KEPT = 2_000
-"""The most grey images that are kept while pairs are confirmed: 74 MB."""
+"""The most grey images that are kept in memory while pairs are confirmed: 74 MB."""
 MOST = 10_000
-"""The most pairs that are confirmed."""
+"""The most pairs whose pixels are compared."""
 
 Box = tuple[float, float, float]
 """A square crop: upper edge, left edge, and side, in shares of the image's sides."""
@@ -74,7 +75,7 @@ def is_grey(image: np.ndarray) -> bool:
 
 _CUT = [(start, start + 1 - lost) for lost, positions in CUTS for start in np.linspace(0, lost, positions)]
 ENDS: list[tuple[float, float]] = [(0.0, 1.0), *_CUT]
-"""The start and the end of each crop along a side, in shares of it; those of the whole come first."""
+"""Start and end of each crop along a side, as shares of the side; the whole side comes first."""
 CROPS: list[Box] = [
     (top, left, bottom - top)
     for (top, bottom), (left, right) in itertools.product(ENDS, ENDS)
@@ -85,7 +86,10 @@ CROPS: list[Box] = [
 
 @functools.lru_cache(maxsize=4096)
 def means(start: float, end: float, parts: int, side: int) -> np.ndarray:
-    """Return the matrix (parts, side) that takes means over equal parts of a side from `start` to `end`, in shares."""
+    """Return the matrix (parts, side) that averages the pixels of equal parts of a side.
+
+    The parts lie between `start` and `end`, which are shares of the side; `side` is its number of pixels.
+    """
     edges = np.linspace(start * side, end * side, parts + 1)[:, None]
     pixel = np.arange(side)
     overlap = np.minimum(pixel + 1, edges[1:]) - np.maximum(pixel, edges[:-1])
@@ -99,9 +103,11 @@ _SQUARE = np.isclose(_SIDES[:, None], _SIDES[None])
 
 
 def look(image: np.ndarray) -> np.ndarray:
-    """Return the codes (len(CROPS),), uint64, of an image (height, width, channels); its mirror image has the same.
+    """Return perceptual hashes (len(CROPS),), uint64, of an image (height, width, channels) and its crops.
 
-    The first is that of the whole image, the others are those of CROPS, in an order that mirroring changes.
+    Each bit says whether a part of the crop is lighter than its left neighbour. The first code is that of the whole
+    image; the others are those of CROPS, in an order that mirroring changes. An image and its mirror image have the
+    same codes.
     """
     small = _DOWN @ reduced(image, BASE) @ _ACROSS.T
     parts = small.reshape(len(ENDS), ROWS, len(ENDS), COLUMNS).transpose(0, 2, 1, 3)[_SQUARE]
@@ -112,7 +118,7 @@ def look(image: np.ndarray) -> np.ndarray:
 
 
 def reduced(image: np.ndarray, side: int) -> np.ndarray:
-    """Return the grey levels of an image (side, side), float32, which are means over rectangles."""
+    """Return an image (height, width, channels) as grey levels (side, side), float32: means over rectangles."""
     if image.shape[2] == 3 and image.dtype == np.uint8:
         picture = Image.fromarray(image).convert("L")
         # Large images by whole blocks of pixels first, which is faster.
@@ -125,17 +131,17 @@ def reduced(image: np.ndarray, side: int) -> np.ndarray:
 
 
 def _bits(lighter: np.ndarray) -> np.ndarray:
-    """Return truth values (n, ROWS, COLUMNS - 1) as numbers (n,), uint64."""
+    """Pack truth values (n, ROWS, COLUMNS - 1) into codes (n,), uint64."""
     return np.packbits(lighter.reshape(len(lighter), -1), axis=1).view(">u8")[:, 0].astype(np.uint64)
 
 
 def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Yield the pairs of images of which the whole of one looks like the other, or like a crop of it.
+    """Yield pairs of images such that the code of one whole image is close to a code of the other or of its crop.
 
-    `codes` are those of images (n, crops), uint64. A pair is the image that is seen as a whole, the other, and the
-    number of the latter's crop; each two images come once with each of them as the whole, in no order, with the
-    first crop that agrees. Codes differ in at most FAR bits and agree in a part of BAND bits. Codes of too many images,
-    which agree because there is little to see, are left out (see CROWD).
+    `codes` (images, crops), uint64, are those that `look` returns. Each pair is (i, j, crop): image i as a whole, and
+    the crop of image j with that number. Pairs come in no order; (i, j) comes once, with the first crop that is close.
+    Close codes differ in at most FAR bits and agree in a part of BAND bits. Codes that agree in a part in too many
+    images, which have little to see, are left out (see CROWD).
     """
     seen: set[tuple[int, int]] = set()
     crops = codes.shape[1]
@@ -159,7 +165,7 @@ def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
 
 
 class Album:
-    """Images that are compared, some pairs of them again and again: each fold of a split asks for nearly the same.
+    """Images to be compared in pairs, which keeps results: each fold of a split compares nearly the same pairs.
 
     Parameters
     ----------
@@ -178,10 +184,10 @@ class Album:
 
     @functools.cached_property
     def neighbours(self) -> np.ndarray:
-        """The correlation of some images with their second nearest neighbours at another site; empty without any.
+        """The correlation of up to SAMPLED images with their second most similar image at another site, (m,).
 
-        It says how alike images of this kind are. The nearest neighbour may be a copy: a whole site may have been saved
-        again as another.
+        It says how alike images of this kind usually are; it is empty where sites are unknown or there is only one. The
+        most similar image is passed over, since it may be a copy: a whole site may have been saved again as another.
         """
         if self.sites is None or len(set(self.sites)) < 2:
             return np.empty(0)
@@ -197,7 +203,7 @@ class Album:
 
     @functools.cached_property
     def enough(self) -> float:
-        """The least correlation of a copy: ALIKE, or more where usual neighbours at another site reach it."""
+        """The least correlation that counts as a copy: ALIKE, or more if usual images of different sites reach it."""
         if not len(self.neighbours):
             return ALIKE
         fisher = np.arctanh(np.minimum(self.neighbours, NEAREST))
@@ -209,7 +215,7 @@ class Album:
 
     @property
     def of_one_kind(self) -> bool:
-        """True where most images have two neighbours at another site that are as alike as copies."""
+        """Whether most images have two images at another site that are as alike as copies (ALIKE)."""
         return len(self.neighbours) > 0 and float((self.neighbours >= ALIKE).mean()) > 0.5
 
 
@@ -219,11 +225,12 @@ def near_copies(
     asked: Callable[[int, int], bool] = lambda i, j: True,
     enough: float = ALIKE,
 ) -> tuple[dict[tuple[int, int], float], bool]:
-    """Return the pairs of images (n) that look alike, also mirrored or cropped, and whether all pairs were looked at.
+    """Return the pairs of images that look alike, also mirrored or cropped, and whether all pairs were compared.
 
-    `codes` are those of the images (n, crops), and `compare(i, j, crop)` returns the likeness of image i to one near a
-    crop of image j, such as `Album.likeness`. Only pairs that are `asked` for are looked at, and at most MOST of them.
-    Those with a likeness that is `enough` count. Pairs come in ascending order, each with its `likeness`.
+    `codes` (images, crops) are those that `look` returns. `compare(i, j, crop)` returns the correlation of image i with
+    image j near this crop of j, such as `Album.likeness`. Only pairs for which `asked(i, j)` is true are compared, and
+    at most MOST. Pairs whose correlation is at least `enough` are returned as (i, j) -> correlation, in ascending
+    order.
     """
     found: dict[tuple[int, int], float] = {}
     looked_at = 0
@@ -241,10 +248,10 @@ def near_copies(
 
 
 def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = ALIKE) -> float:
-    """Return the largest correlation of an image, or of its mirror image, with a crop of another one near `start`.
+    """Return the largest correlation of `image`, or of its mirror image, with a crop of `source` near `start`.
 
-    Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows, and no more
-    once it is `enough`.
+    Both are grey levels (FINE, FINE). The edges of the crop are moved by STEPS while the correlation grows, until it
+    reaches `enough`.
     """
     edge = means(0, 1, SIDE, FINE)
     target = _direction(edge @ image @ edge.T)
@@ -257,7 +264,10 @@ def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = 
 
 
 def _climbed(target: np.ndarray, crop: Callable[[Box], np.ndarray], start: Box, enough: float) -> float:
-    """Return the correlation that moving and resizing a crop reaches; no more is looked for than is `enough`."""
+    """Return the largest correlation that moving and resizing the crop `start` reaches; stop once it is `enough`.
+
+    `target` is the image as `_direction` returns it, and `crop(box)` the crop of the source, both flat.
+    """
     best = float(target @ crop(start))
     top, left, side = start
     for step in STEPS:
@@ -275,7 +285,7 @@ def _climbed(target: np.ndarray, crop: Callable[[Box], np.ndarray], start: Box, 
 
 
 def _cut(source: np.ndarray, box: Box) -> np.ndarray:
-    """Return the direction of a crop (SIDE * SIDE,); zeros where the crop leaves the source."""
+    """Return a crop of `source` as `_direction` does, flat (SIDE * SIDE,); zeros where the crop leaves the source."""
     top, left, side = box
     if min(top, left) < 0 or max(top, left) + side > 1 + 1e-9:
         return np.zeros(SIDE * SIDE, np.float32)
@@ -283,7 +293,10 @@ def _cut(source: np.ndarray, box: Box) -> np.ndarray:
 
 
 def _direction(grey: np.ndarray) -> np.ndarray:
-    """Return grey levels around 0 with length 1: products of two images are correlations then. One grey gives zeros."""
+    """Return grey levels with mean 0 and norm 1, so that scalar products of two images are correlations.
+
+    An image of one grey level gives zeros.
+    """
     centred = grey - np.add.reduce(grey, axis=None) / grey.size  # `mean` takes longer to begin than to add up
     flat = centred.ravel()
     out: np.ndarray = centred / (math.sqrt(flat @ flat) or 1)

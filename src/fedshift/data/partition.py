@@ -24,15 +24,16 @@ SPLITS = {
     **dict.fromkeys(("val", "valid", "validation", "validate", "dev", "development"), "val"),
     **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
-"""The split that a cell of a table names, as `folded` returns it."""
+"""Spellings of the names of splits in tables, in the form that `folded` returns, and the split that each means."""
 MOST_SITES = 10_000
-"""Most internal sites, and most external ones."""
+"""The most internal sites, and the most external sites, that a partition may have."""
 
 
 class Split(Frozen):
-    """Shares of an internal site's samples. They add up to 1.
+    """Shares of an internal site's samples that train, validate and test; they add up to 1.
 
-    With `folds`, every sample of an internal site is tested once: the split stands for one partition for each fold.
+    With `folds` (cross-validation), the split stands for one partition for each fold, so that every sample of an
+    internal site is tested once.
     """
 
     train: float = Field(0.7, gt=0, le=1, description="share of samples that train")
@@ -56,7 +57,7 @@ class Split(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _of_folds(cls, values: Any) -> Any:
-        """Add the shares that follow from the number of folds."""
+        """Add to the raw settings `values` the shares for test and training that follow from the number of folds."""
         if not isinstance(values, dict) or not isinstance(values.get("folds"), int) or values["folds"] < 2:
             return values
         test = 1 / values["folds"]
@@ -64,7 +65,7 @@ class Split(Frozen):
         if not isinstance(val, int | float):
             return values
         if val >= 1 - test:
-            raise UserError("val", f"is {val:g}, and the other folds are {1 - test:g}", "leave a share to train on")
+            raise UserError("val", f"is {val:g}, but train and val share only {1 - test:g}", "lower val")
         return {"train": 1 - test - val, "test": test, **values}
 
     @model_validator(mode="after")
@@ -81,11 +82,11 @@ class Split(Frozen):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The shares by the name of the split."""
+        """The share of each split, by its name: train, val and test."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def each(self) -> tuple[Split, ...]:
-        """Return the splits that this one stands for: itself, or one for each of its folds."""
+        """Return a split for each fold if `folds` is set without `fold`; otherwise this split alone. As a tuple."""
         if self.folds is None or self.fold is not None:
             return (self,)
         return tuple(self.model_copy(update={"fold": fold}) for fold in range(1, self.folds + 1))
@@ -95,7 +96,7 @@ Amount = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 
 
 class Limit(Frozen):
-    """Upper limits of the images of an internal site that train or validate."""
+    """Upper limits on the number of training and of validation images of each internal site."""
 
     train: Amount | None = Field(
         None, description="number of training images, or a share below 1 of those that the split gives"
@@ -106,7 +107,7 @@ class Limit(Frozen):
 
 
 class Partition(Frozen):
-    """Internal sites (clients) with their splits, and external sites, which only test: all their samples, always."""
+    """Internal sites (the clients) with their splits, and external sites, all of whose samples always test."""
 
     internal: tuple[str, ...] = Field(min_length=1, description="sites that train: the clients")
     leave_one_out: bool = Field(
@@ -169,7 +170,9 @@ class Partition(Frozen):
             raise UserError("leave_one_out", "leaves no site to train at", "name two internal sites or more")
         for key in ("deal", "cut"):
             if getattr(self, key):
-                raise UserError("leave_one_out", f"is for real sites, and `{key}` makes others", "drop one of the two")
+                raise UserError(
+                    "leave_one_out", f"is for real sites, but `{key}` makes artificial clients", "drop one of the two"
+                )
         if self.split.folds:
             problem = "cannot be combined with folds: a site would be internal in several partitions"
             raise UserError("leave_one_out", problem, "name the external sites, or leave out folds")
@@ -180,7 +183,7 @@ class Partition(Frozen):
             )
 
     def each(self) -> tuple[Partition, ...]:
-        """Return the partitions that this one stands for: itself, or one for each internal site or fold."""
+        """Return the partitions that this one stands for: one for each left-out site or fold, or this one alone."""
         if not self.leave_one_out:
             return tuple(self.model_copy(update={"split": split}) for split in self.split.each())
         common = self.model_dump(exclude={"internal", "external", "leave_one_out"})
@@ -190,11 +193,11 @@ class Partition(Frozen):
         )
 
     def without_fold(self) -> Partition:
-        """Return the partition that this one is a fold of; itself without folds."""
+        """Return this partition without the number of its fold: equal for all folds of one cross-validation."""
         return self.model_copy(update={"split": self.split.model_copy(update={"fold": None})})
 
     def require_client(self, name: str | None, where: str) -> None:
-        """Raise UserError at `where` for a name, if there is one, that is not an internal site."""
+        """Raise UserError, located at `where`, if `name` is given and is not an internal site."""
         if name is not None and name not in self.internal:
             raise UserError(f"{where}: client", f"{name!r} is not an internal site", did_you_mean(name, self.internal))
 
@@ -219,14 +222,18 @@ class Partition(Frozen):
         return assigned
 
     def spellings(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the site of this partition for each of the names that is only another spelling of it."""
+        """Return which of `names` differ from a site of this partition only in spelling, as name -> site.
+
+        Spellings differ in case, spaces or the Unicode form.
+        """
         sites = {folded(site): site for site in self._sites}
         return {name: sites[folded(name)] for name in names if name not in self._sites and folded(name) in sites}
 
     def name_faults(self, names: pd.Series) -> list[UserError]:
-        """Return an error for each site that no sample has, or that some samples spell otherwise.
+        """Return an error for each site of this partition that no sample has, or that some samples spell differently.
 
-        `names` has the site of each sample. Samples under another spelling would be left out without a word.
+        `names` is the site of each sample. Samples under another spelling would be left out silently. A client of
+        `deal` with the name of a site of the data is an error, too.
         """
         counts = names.value_counts()
         present = sorted(counts.index)
@@ -250,7 +257,7 @@ class Partition(Frozen):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sites of the data whose images train, each once: the internal ones, or those that clients are made of."""
+        """The sites of the data whose images train: internal sites, or those that `cut` or `deal` makes clients of."""
         if self.deal:
             return self.deal.sites
         if self.cut:
@@ -262,9 +269,9 @@ class Partition(Frozen):
         return *self.sources, *self.external
 
     def divide(self, samples: pd.DataFrame) -> tuple[pd.DataFrame, list[UserError]]:
-        """Return what `assign` returns, and an error for each site that cannot be split.
+        """Return the table that `assign` returns, and a list with an error for each site that cannot be split.
 
-        Such a site is left out, and so is one that no sample has.
+        The table leaves out sites that cannot be split, and sites without samples.
         """
         import pandas as pd
 
@@ -302,7 +309,7 @@ class Partition(Frozen):
         return out.reset_index(drop=True), faults
 
     def _dealt(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """Return the samples with those of the dealt sites at the clients."""
+        """Return `samples` with each image of the sites of `deal` assigned to a client, in the column `site`."""
         if not self.deal:
             return samples
         rows = samples[samples["site"].isin(self.deal.sites)]
@@ -312,7 +319,7 @@ class Partition(Frozen):
         return samples
 
     def _divide_and_cut(self, samples: pd.DataFrame, cut: Cut) -> tuple[pd.DataFrame, list[UserError]]:
-        """Return what `divide` returns, where each whole site is split first, and cut into clients afterwards."""
+        """Return the table and errors of `divide` with `cut`: each site is split first, then cut into clients."""
         whole = self.model_copy(update={"internal": self.sources, "cut": None, "limit": Limit()})
         table, faults = whole.divide(samples)
         facts = samples.drop_duplicates("sample").set_index("sample").loc[table["sample"]].reset_index()
@@ -334,7 +341,11 @@ class Partition(Frozen):
         return table.assign(site=site)[keep].reset_index(drop=True), faults
 
     def _within_limit(self, site: str, split: np.ndarray) -> np.ndarray:
-        """Return whether each row of a site is within the limit: (n,) bool. `split` (n,) names the split of each."""
+        """Return the rows of a site to keep under `limit`, as a mask (n,), bool, drawn at random.
+
+        `split` (n,) names the split of each row. Raises UserError for a limit that keeps no image, or more than there
+        are.
+        """
         within = np.ones(len(split), dtype=bool)
         for name, limit in (("train", self.limit.train), ("val", self.limit.val)):
             rows = np.flatnonzero(split == name)
@@ -350,10 +361,11 @@ class Partition(Frozen):
         return within
 
     def _split_site(self, site: str, rows: pd.DataFrame, assigned: dict[object, str]) -> np.ndarray:
-        """Return the split of each row (n,), and record in `assigned` the split of each unit.
+        """Return the split of each row (n,) of a site, and record in `assigned` the split of each unit.
 
-        A base image that an earlier site has recorded there keeps its split. Patients of two sites are two, also if
-        they have one name: hospitals number their patients each for itself, and cannot compare them.
+        A unit is what must stay in one split: a patient, a base image or a sample. A base image that an earlier site
+        has recorded in `assigned` keeps its split. Patients of two sites count as two even if their ids are equal:
+        hospitals number their patients independently. Raises UserError for a site with too few units.
         """
         if self.split.column:
             return self._stated_split(site, rows, self.split.column)
@@ -387,7 +399,10 @@ class Partition(Frozen):
         return of_unit[member]
 
     def _stated_split(self, site: str, rows: pd.DataFrame, column: str) -> np.ndarray:
-        """Return the split of each row (n,) that a column of the table states."""
+        """Return the split of each row (n,) of a site as `column` of the table states it.
+
+        Raises UserError if the column is missing, a cell names no split, or a split that has a share has no image.
+        """
         name = next((name for name in (column, folded(column)) if name in rows), None)
         where = f"partition: site {site!r}"
         if name is None:
@@ -408,13 +423,17 @@ class Partition(Frozen):
     def _split_by_folds(
         self, draw: Draw, label: np.ndarray, member: np.ndarray, shares: Shares, site: str, key: str
     ) -> np.ndarray:
-        """Return the split of each unit: the units of this fold test, and `draw` splits those of the other folds."""
+        """Return the split of each unit (n,): units of this fold test, and `draw` splits the units of the other folds.
+
+        A unit is what must stay in one split. `label` and `member` are the class and the unit of each sample; `site` is
+        for messages, and `key` names the random stream. Raises UserError for a class with fewer units than folds.
+        """
         number = self.split.folds or 1
         fold = folds(label, member, number, self.seed, key)
         for name in np.unique(label):
             units = np.unique(member[label == name])
             if len(np.unique(fold[units])) < number:
-                problem = f"units with class {name}: {len(units)}, and each of {number} folds needs one"
+                problem = f"patients or samples of class {name}: {len(units)}, but each of {number} folds needs one"
                 raise UserError(f"partition: site {site!r}", problem, "lower folds, or make the site external")
         split = np.full(len(fold), "test", dtype=object)
         others = fold != self.split.fold
@@ -425,7 +444,10 @@ class Partition(Frozen):
         return split
 
     def _units(self, site: str, rows: pd.DataFrame) -> np.ndarray:
-        """Return the unit of each row that one split must hold: its base image, its patient, or the sample itself."""
+        """Return for each row (n,) the id of the unit that must stay in one split.
+
+        The unit is the base image of the sample, its patient, or the sample itself.
+        """
         if "base" in rows:
             return rows["base"].to_numpy()
         if self._keeps_patients(rows):
@@ -433,7 +455,7 @@ class Partition(Frozen):
         return rows["sample"].to_numpy()
 
     def _keeps_patients(self, rows: pd.DataFrame) -> bool:
-        """Return whether the patients of a site are known, and each of them has to stay in one split."""
+        """Return whether each patient of a site must stay in one split: patients are known, and `by` is patient."""
         if self.by != "patient" or "base" in rows or "patient" not in rows:
             return False
         return bool(rows["patient"].notna().any())

@@ -20,21 +20,25 @@ if TYPE_CHECKING:
 AGAIN = "remove its folder, and run the study again"
 SAMPLES = {"sample": "text", "site": "text", "label": "whole numbers", "patient": "anything"}
 PARTITION = {"sample": "text", "site": "text", "role": "text", "split": "text"}
-"""The columns of a partition, and what they hold."""
+"""Columns of samples.parquet and of a partition's table, each with the kind of value that it must hold."""
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Return the data card of a prepared dataset. Raises UserError for a file that is no data card."""
+    """Return the data card of a prepared dataset: its card.json, with classes, checksums and provenance.
+
+    Raises UserError for a file that is no data card.
+    """
     needed = {"classes": "a list of texts", "checksums": "a mapping", "synthetic": "true or false"}
     optional = {"sites": "a mapping", "code": "text", "unreadable": "a whole number"}
     return require_object(path, read_json(path), needed, optional, AGAIN)
 
 
 def read_samples(path: Path) -> pd.DataFrame:
-    """Return samples.parquet of a prepared dataset. Raises UserError for a file that is no such table.
+    """Return samples.parquet of a prepared dataset, a table with one row for each image.
 
-    Spellings of one patient are one, so that splits and intervals take them together. Where there are several, the
-    column AS_WRITTEN has the patients as the file spells them.
+    Patient ids that differ only in spelling become one, so that splits and intervals treat them as one patient. If
+    there are any, the column AS_WRITTEN holds the ids as the file spells them. Raises UserError for a file that is no
+    such table.
     """
     table = _read(path, SAMPLES, AGAIN)
     written = table["patient"]
@@ -43,13 +47,16 @@ def read_samples(path: Path) -> pd.DataFrame:
 
 
 def persons(samples: pd.DataFrame) -> pd.Series:
-    """Return whom each sample of a table is of: its patient, or itself alone where the patient is unknown."""
+    """Return an id of the person behind each row of `samples`: the patient or, if unknown, the image itself."""
     known = samples["patient"].notna()
     return samples["patient"].astype(object).where(known, "image " + samples["sample"].astype(str))
 
 
 def read_partition(path: Path) -> pd.DataFrame:
-    """Return the table of a partition. Raises UserError for a file that is no such table."""
+    """Return the table of a partition: the site, role (internal or external) and split of each sample.
+
+    Raises UserError for a file that is no such table.
+    """
     return _read(path, PARTITION, "remove it, and run the study again")
 
 
@@ -98,13 +105,13 @@ class Prepared:
 
     @property
     def spacing(self) -> np.ndarray | None:
-        """The millimetres between rows and columns of each image (n, 2); None where they are unknown."""
+        """The pixel spacing of each image in millimetres, (n, 2): between rows, between columns; None if unknown."""
         if not set(SPACING) <= set(self.samples):
             return None
         return self.samples[list(SPACING)].to_numpy(dtype=float)
 
     def rows(self, part: pd.DataFrame) -> np.ndarray:
-        """Return the rows (n,) of the array that hold the samples of a part of a partition, in its order.
+        """Return the position (n,) in `images` of each sample in `part`, a table of some rows of a partition.
 
         Raises UserError for a sample that this dataset does not have.
         """

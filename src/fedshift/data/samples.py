@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..algorithms import Training
 
 BATCH = 256
-"""Number of images that are read together."""
+"""Number of images read at a time when labels or statistics of a whole set of images are taken."""
 Statistics = list[Tensor | None]
-"""What each transform knows about a site; None for those that are the same for all sites."""
+"""The statistics of one site that each transform has taken, in order; None for transforms that take none."""
 
 
 class Samples(Protocol):
@@ -35,11 +35,12 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs (batch, ...), float32, and targets, int64, of the samples at `index`.
+        """Return inputs (batch, ...), float32, and targets, int64, of the samples at the positions `index`.
 
-        Targets are labels (batch,), or masks (batch, height, width), which are augmented with their images.
+        Targets are labels (batch,), or segmentation masks (batch, height, width), which are augmented with their
+        images.
 
-        Inputs are augmented with random numbers from `rng`; without it they are not augmented.
+        Inputs are augmented with random numbers from `rng`; without `rng` they are not augmented.
         """
         ...
 
@@ -66,7 +67,7 @@ class TensorSamples:
         return self.y.shape[0]
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels of the samples at `index`. They are never augmented."""
+        """Return inputs and labels of the samples at the positions `index`. They are never augmented."""
         chosen = array_to_device(index, self.x)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
@@ -88,7 +89,7 @@ class Pooled:
         return int(self.starts[-1])
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels of the samples at `index`, which counts through all joined sets."""
+        """Return inputs and labels of the samples at the positions `index`, counted through all joined sets."""
         part = np.searchsorted(self.starts, index, side="right") - 1
         where = [np.flatnonzero(part == k) for k in range(len(self.parts))]
         pieces = [self.parts[k].batch(index[rows] - self.starts[k], rng) for k, rows in enumerate(where) if len(rows)]
@@ -107,11 +108,11 @@ class MappedSamples:
     Parameters
     ----------
     images : the array of all sites
-    rows : rows (n,) of the array that these samples are
+    rows : positions (n,) of these samples in the array
     labels : labels (n,), integers; unused where there are masks
     transforms : transforms of a batch, in order; those with `when: train` act only where `rng` is given
-    device : where batches are put
-    masks : the masks of all sites (n, height, width), uint8, which move with their images; None where there are none
+    device : torch device of the batches
+    masks : segmentation masks of all sites (n, height, width), uint8, which move with their images; None without masks
     """
 
     def __init__(
@@ -135,9 +136,9 @@ class MappedSamples:
         return len(self.rows)
 
     def batch(self, index: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return transformed inputs (batch, channels, height, width) or (batch, features), and their targets, int64.
+        """Return transformed inputs (batch, channels, height, width) or (batch, features), and targets, int64.
 
-        These are labels (batch,) or, where there are masks, masks (batch, height, width).
+        Targets are labels (batch,) or, for data with masks, segmentation masks (batch, height, width).
         """
         x = to_device(torch.from_numpy(self.images[self.rows[index]]), self.device)
         if x.dim() == 4:
@@ -157,7 +158,7 @@ class MappedSamples:
         return x.contiguous(), y[:, 0].round().long()
 
     def _acting(self, rng: np.random.Generator | None) -> Iterator[tuple[Transform, np.random.Generator]]:
-        """Yield the transforms that act, with what they draw from; without `rng` those of training do not act."""
+        """Yield each transform to apply, with the generator of its draws; without `rng`, none for training only."""
         for transform in self.transforms:
             if transform.when == "always":
                 yield transform, rng or _NO_RANDOMNESS
@@ -166,7 +167,7 @@ class MappedSamples:
 
 
 def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield consecutive batches of `order`.
+    """Yield the sample indices `order` (n,) in consecutive batches of `size`.
 
     A last batch of one sample joins the batch before it, since BN cannot train on a single vector.
     """
@@ -179,7 +180,7 @@ def batch_indices(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 
 def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iterator[np.ndarray]:
-    """Yield batches of indices below `n` without end: epoch after epoch, or each batch drawn with replacement."""
+    """Yield batches of random sample indices below `n` without end: shuffled epochs, or draws with replacement."""
     while True:
         if training.replacement:
             yield torch.randint(n, (training.batch_size,), generator=generator).numpy()
@@ -188,7 +189,10 @@ def batch_stream(n: int, training: Training, generator: torch.Generator) -> Iter
 
 
 def labels_of(samples: Samples) -> Tensor:
-    """Return the labels (n,), int64, of all samples on the CPU, without reading an image where they are in memory."""
+    """Return the labels (n,) or segmentation masks (n, height, width) of all samples, int64, on the CPU.
+
+    Images are read only if the labels are not in memory.
+    """
     if isinstance(samples, Pooled):
         return torch.cat([labels_of(part) for part in samples.parts])
     if isinstance(samples, TensorSamples):
@@ -200,12 +204,15 @@ def labels_of(samples: Samples) -> Tensor:
 
 
 def class_counts(samples: Samples, classes: int = 0) -> Tensor:
-    """Return how many labels, or pixels of masks, there are of each class (classes,), int64; of more if there are."""
+    """Return the number of labels, or of mask pixels, of each class (k,), int64.
+
+    `classes` is the least length k; a label beyond it makes the result longer. Ignored pixels are not counted.
+    """
     return torch.bincount(known_labels(labels_of(samples)), minlength=classes)
 
 
 def known_labels(labels: Tensor) -> Tensor:
-    """Return labels (n,) as they are, and of masks (n, height, width) the pixels that are not ignored (m,)."""
+    """Return labels (n,) unchanged, or the class (m,) of each pixel of masks (n, height, width) that is not ignored."""
     return labels if labels.dim() == 1 else labels[labels != IGNORED]
 
 
@@ -220,7 +227,7 @@ def shape_of(samples: Samples) -> tuple[int, ...]:
 
 
 def example_of(samples: Samples) -> Tensor:
-    """Return an input (1, ...) of the form that a network is given: the first in memory, or zeros for stored images."""
+    """Return one input (1, ...) in the shape that a network takes: the first in memory, or zeros for stored images."""
     if isinstance(samples, Pooled):
         return example_of(samples.parts[0])
     if isinstance(samples, MappedSamples):
@@ -229,14 +236,14 @@ def example_of(samples: Samples) -> Tensor:
 
 
 _NO_RANDOMNESS = np.random.Generator(np.random.PCG64(0))
-"""Passed outside training to transforms that always act; they must not draw from it."""
+"""The generator that transforms get outside training if they always act; they must not draw from it."""
 
 
 def site_statistics(transforms: Sequence[Transform], opened: Callable[[Sequence[Transform]], Samples]) -> Statistics:
-    """Return what each transform that adapts to sites knows about one of them.
+    """Return the statistics of one site that each of `transforms` takes; None for a transform that takes none.
 
-    `opened` returns the images of the site after some transforms: those before the one that adapts. Nothing is read
-    where no transform adapts.
+    `opened` returns the site's images after the transforms that it is given: those before the transform that takes
+    statistics. No image is read if no transform takes any.
     """
 
     def inputs(samples: Samples) -> Iterator[Tensor]:
@@ -249,7 +256,10 @@ def site_statistics(transforms: Sequence[Transform], opened: Callable[[Sequence[
 def at_site(
     transforms: Sequence[Transform], own: Statistics, clients: Sequence[Statistics] = ()
 ) -> tuple[Transform, ...]:
-    """Return the transforms as they act at a site, given its statistics and, for training, those of all clients."""
+    """Return the transforms fitted to a site by its own statistics and, for training, those of all clients.
+
+    `own` and each of `clients` are lists that `site_statistics` returned.
+    """
     out = list[Transform]()
     for k, (transform, statistics) in enumerate(zip(transforms, own, strict=True)):
         others = [known for client in clients if (known := client[k]) is not None]

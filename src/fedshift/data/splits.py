@@ -19,15 +19,19 @@ from ..core.rng import seed_of, stream
 
 Shares = dict[str, float]
 Draw = Callable[[np.ndarray, np.ndarray, Shares, int, str], np.ndarray]
-"""One of the functions that split a site."""
+"""Type of the functions that split a site: (label, group, shares, seed, site) -> the split of each group."""
 TRIES = 512
-"""Number of random splits of groups, of which the best is taken."""
+"""Number of random divisions of groups that are tried; the best one is used."""
 DEALS = 1000
-"""How often shares are drawn until every client has enough."""
+"""The most attempts to draw shares that give every client enough images."""
 
 
 def exact(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
-    """Split n single samples at random: floor(share n) of them test and validate, and the others train."""
+    """Split n single samples at random: floor(share n) of them test, floor(share n) validate, and the others train.
+
+    Each sample is a group of its own; `label` is not used. `shares` has the share of each split by its name. Returns
+    the split of each group, (n,) names.
+    """
     n = len(group)
     order = stream(seed, "split", site).permutation(n)
     split = np.full(n, "train", dtype=object)
@@ -44,7 +48,8 @@ def stratified(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, 
     """Split n single samples at random, with the same shares of each class.
 
     Drawn by scikit-learn's StratifiedShuffleSplit: ceil(share n) samples test, ceil(share n) validate, the others
-    train. Raises UserError for a class with too few samples.
+    train. Each sample is a group of its own. Returns the split of each group, (n,) names. Raises UserError for a class
+    with too few samples.
     """
     from sklearn.model_selection import StratifiedShuffleSplit
 
@@ -69,10 +74,11 @@ def stratified(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, 
 
 
 def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
-    """Return the split of each sample, (n,) names, such that samples of a group, such as a patient, stay together.
+    """Return the split of each group, (groups,) names: samples of a group, such as a patient, stay together.
 
     Of TRIES random divisions it is the one whose counts of labels come closest to `shares`, the share of the samples by
-    name of the split. `label` and `group` are whole numbers from 0, (n,). `seed` and `site` name the random stream.
+    name of the split. `label` and `group` give the class and the group of each sample, (n,), as whole numbers from 0.
+    `seed` and `site` name the random stream.
     """
     counts = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(counts, (group, label), 1)
@@ -98,7 +104,7 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
 
 
 def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: str) -> np.ndarray:
-    """Return the fold of each group, from 1 to `number`: equally many groups a fold, and as alike in classes as can be.
+    """Return the fold of each group, from 1 to `number`: equally many groups a fold, with classes as alike as possible.
 
     Groups are ranked by their samples of the rarest class, then of the next one, and each fold gets one of every
     `number` groups in this order. So the groups with most samples of the rarest class are in different folds. Of TRIES
@@ -126,7 +132,7 @@ def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: st
 
 
 class Cut(Frozen):
-    """How many clients are made of each internal site, and how much of its training samples each of them has."""
+    """Rule by which each internal site is cut into several clients with equal parts of its training samples."""
 
     parts: int = Field(ge=2, le=1000, description="number of equal parts of the training samples of each internal site")
     clients: int = Field(
@@ -136,9 +142,9 @@ class Cut(Frozen):
     )
 
     def require(self, clients: tuple[str, ...]) -> None:
-        """Raise UserError if the names of clients are not NAME-1, NAME-2, ... of some sites, all of them."""
+        """Raise UserError unless `clients` are NAME-1, NAME-2, ... for each site NAME, with a part for each."""
         if self.clients > self.parts:
-            raise UserError("cut", f"{self.clients} clients of {self.parts} parts", "ask for fewer clients")
+            raise UserError("cut", f"{self.clients} clients cannot be made of {self.parts} parts", "raise parts")
         odd = [client for client in clients if not uncut(client)]
         if odd:
             problem = f"{odd[0]!r} is not a client of a site that is cut"
@@ -151,15 +157,16 @@ class Cut(Frozen):
 
     @staticmethod
     def client(site: str, k: int) -> str:
-        """Return the name of the client with the part `k`, from 0."""
+        """Return the name of the client of `site` that gets the part `k`, counted from 0."""
         return f"{site}-{k + 1}"
 
     def share_out(self, site: str, split: np.ndarray, unit: np.ndarray, label: np.ndarray, seed: int) -> np.ndarray:
-        """Return the part, from 0, of each sample of a site (n,), given its split, its unit and its label (n,).
+        """Return the part, from 0, of each sample of a site (n,).
 
-        Training and validation samples are cut into `parts`, and test samples into `clients`, so that all clients of a
-        site together have all of its test samples, however many they are. Units (patients, or samples) stay whole, and
-        numbers of units, also of a class, differ by at most one. Raises UserError for fewer units than parts.
+        `split`, `unit` (patient or sample) and `label` are those of each sample (n,). Training and validation samples
+        are cut into `parts`, and test samples into `clients`, so that all clients of a site together have all of its
+        test samples. Units stay whole, and the numbers of units of two parts, also of one class, differ by at most one.
+        Raises UserError for fewer units than parts.
         """
         part = np.zeros(len(split), dtype=np.int64)
         for name in sorted(set(split)):
@@ -179,16 +186,16 @@ class Cut(Frozen):
 
 
 def uncut(client: str) -> str:
-    """Return the name of the site that a client was cut from."""
+    """Return the name of the site that a client was cut from: NAME of NAME-1; '' for a name without a hyphen."""
     return client.rpartition("-")[0]
 
 
 class Deal(Frozen):
-    """Images of some sites, pooled and dealt to clients: by shares of each class, by shares of all, or in equal parts.
+    """Rule by which images of some sites are pooled and dealt to artificial clients, with label or size skew or none.
 
-    Shares come from a symmetric Dirichlet distribution over the clients (Yurochkin et al. 2019; Li et al. 2022). A
-    patient is dealt as a whole, with the class of most of the patient's images, where the partition keeps patients
-    together.
+    Clients get shares of each class (`labels`), shares of all images (`sizes`), or equal parts. Shares come from a
+    symmetric Dirichlet distribution over the clients (Yurochkin et al. 2019; Li et al. 2022). A patient is dealt as a
+    whole, with the class of most of the patient's images, where the partition keeps patients together.
     """
 
     sites: tuple[str, ...] = Field(min_length=1, description="sites whose images are pooled and dealt to the clients")
@@ -219,8 +226,9 @@ class Deal(Frozen):
     def clients(self, units: np.ndarray, label: np.ndarray, clients: int, seed: int) -> np.ndarray:
         """Return the number of the client, from 0, of each image: (n,) int64.
 
-        `units` (n,) are the patients, or what else stays together, and `label` (n,) the classes. Units in random order
-        are cut at the running sums of the shares, rounded down. Raises UserError where some client always gets too few.
+        `units` (n,) are the ids of what stays together (patients or images), `label` (n,) the classes, and `clients` is
+        the number of clients. Units in random order are cut at the running sums of the shares, rounded down. Raises
+        UserError if in each of DEALS draws some client gets too few.
         """
         concentration = self.labels or self.sizes
         names, member = np.unique(units.astype(str), return_inverse=True)
@@ -242,12 +250,12 @@ class Deal(Frozen):
             # with few images or a small concentration most draws leave some client almost empty
             if np.bincount(client, minlength=clients).min() >= self.least:
                 return client[member]
-        problem = f"{len(names):,} patients or images give no {clients} clients of at least {self.least}"
+        problem = f"{len(names):,} patients or images cannot fill {clients} clients with at least {self.least}"
         raise UserError("partition.deal", problem, "lower `least`, raise the concentration, or name fewer clients")
 
     @property
     def words(self) -> str:
-        """How images are dealt, for people."""
+        """How images are dealt to the clients, as a text for reports."""
         how = f"shares of each class from Dirichlet({self.labels:g})" if self.labels else "equal parts"
         how = f"shares of all images from Dirichlet({self.sizes:g})" if self.sizes else how
         return f"images of {', '.join(self.sites)} dealt to the clients in {how}"
