@@ -212,7 +212,9 @@ def test_all_but_one_test_image_may_be_adapted_to(tmp_path: Path) -> None:
 def test_one_labelled_image_is_refused_before_the_model_is_touched() -> None:
     model = nn.Linear(3, 2)
     before, one = model.weight.detach().clone(), TensorSamples(torch.ones(1, 3), torch.zeros(1))
-    with pytest.raises(UserError, match=r"^site 'far': has 1 labelled images to adapt to; leave personalise out$"):
+    with pytest.raises(
+        UserError, match=r"^site 'far': has 1 labelled images to adapt to, fewer than 2; leave personalise out$"
+    ):
         Personalise().adapt(model, one, TensorSamples(torch.ones(0, 3), torch.zeros(0)), "far")
     assert torch.equal(model.weight, before)
 

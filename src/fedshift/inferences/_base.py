@@ -40,10 +40,10 @@ def steps_on(
     lr: float,
     key: Sequence[object],
 ) -> None:
-    """Take `steps` SGD steps of rate `lr` with some parameters of `model`, in place, on all images at `index`.
+    """Train `parameters` of `model` in place by `steps` SGD steps of rate `lr`, each on all images at `index`.
 
-    The model is left in training mode. Parameters that need no gradient stay as they are; `key` names the draws of
-    dropout.
+    The loss is the cross-entropy with the labels. The model is left in training mode. Parameters that need no gradient
+    stay as they are; `key` names the random stream of dropout.
     """
     import torch
 
@@ -65,30 +65,32 @@ def steps_on(
 class Personalise(Frozen, allow_inf_nan=False):
     """SGD steps on labelled images of a site before it is predicted, as Per-FedAvg asks for.
 
-    Every step takes the same images of the site, drawn once: `val`, an internal site's validation images and, where a
-    site has none, as `test_excluded`; `test_excluded`, test images, which are then not scored; `test_included`, test
-    images that are scored too, which leaks labels and is what UniFed describes. BN uses the batch's statistics in
-    these steps and keeps its running ones (our decision).
+    Every step takes the same images of the site, drawn once. `source` says which: `val`, validation images of an
+    internal site (a site without any is treated as `test_excluded`); `test_excluded`, test images, which are then not
+    scored; `test_included`, test images that are scored too, which leaks labels and is what UniFed describes. Batch
+    norm uses the batch's statistics in these steps and keeps its running statistics (our decision).
     """
 
     source: Literal["val", "test_excluded", "test_included"] = Field("val", description="labelled images to adapt to")
     steps: int = Field(1, ge=1, description="SGD steps")
     batch_size: int = Field(32, ge=2, description="labelled images")
-    lr: float = Field(0.01, gt=0, description="rate of the steps; for Per-FedAvg, as the alpha of training")
-    seed: int = Field(0, ge=0, description="of the draw of images, the same for all runs")
+    lr: float = Field(0.01, gt=0, description="learning rate of the steps; for Per-FedAvg, as the alpha of training")
+    seed: int = Field(0, ge=0, description="seed of the draw of images, the same for all runs")
 
     def adapt(self, model: nn.Module, test: Labelled, val: Labelled, site: str) -> np.ndarray:
         """Take the steps with all trainable parameters of `model`, in place, and leave it in training mode.
 
-        Returns which test images (n,) must not be scored, since the model has seen their labels; none where
-        `test_included` asks for the leak. Raises UserError for a site with a single image.
+        Returns a mask (n,), bool, of the test images that must not be scored, since the model has seen their labels;
+        all are False where `test_included` asks for the leak. Raises UserError for a site with a single image.
         """
         from ..nn.batchnorm import untracked
 
         images = val if self.source == "val" and len(val) else test
         index = stream(self.seed, "personalise", site).permutation(len(images))[: self.batch_size]
         if len(index) < 2:
-            raise UserError(f"site {site!r}", f"has {len(index)} labelled images to adapt to", "leave personalise out")
+            raise UserError(
+                f"site {site!r}", f"has {len(index)} labelled images to adapt to, fewer than 2", "leave personalise out"
+            )
         with untracked(model):
             key = self.seed, "personalise", site, "dropout"
             steps_on(model, images, index, list(model.parameters()), self.steps, self.lr, key)
@@ -99,12 +101,12 @@ class Personalise(Frozen, allow_inf_nan=False):
 
     @property
     def title(self) -> str:
-        """Return which images are used and how, in short words for a table."""
+        """The labelled images that are used, and the settings of the steps, as a short text for tables."""
         settings = [f"steps {self.steps}", f"batch {self.batch_size}", f"lr {self.lr:g}", f"seed {self.seed}"]
         return ", ".join([self.source.replace("_", " "), *settings])
 
     def caveat(self, name: str) -> str:
-        """Return the sentences that a report must say of an inference called `name` that takes these steps."""
+        """Return the warning for reports that the inference `name` adapts to labelled images, and to how many."""
         leak = ", which are not scored, so that its gain is not over the same images"
         if self.source == "test_included":
             leak = ", and these images are scored too: it has seen their answers"
@@ -179,14 +181,15 @@ class Inference(Plugin):
     gradients: ClassVar[bool] = False
     """True for methods that need gradients at test time; without gradients, predictions take less memory."""
     asks: ClassVar[bool] = False
-    """True for methods that need something of the internal sites after the training: see `at_client`."""
+    """True for methods that need a vector from each internal site after the training: see `at_client`."""
     asks_by_layer: ClassVar[bool] = False
-    """True for methods that ask once for each batch-norm layer: `at_client` is called again, and knows the mean of all
-    earlier answers as `batches.answer`, until it returns an empty vector."""
+    """True for methods that ask the internal sites once for each batch-norm layer: `at_client` is called again, and
+    knows the mean of all earlier answers as `batches.answer`, until it returns an empty vector."""
     needs_one_network: ClassVar[bool] = False
-    """True for methods that look for the last layer of the network: several that predict together have none."""
+    """True for methods that use the last layer of the network: an ensemble of networks has no single one."""
     batches_matter: ClassVar[bool] = True
-    """False for methods that answer each image alone: the engine may take fewer images at once than `batch_size`."""
+    """False for methods that predict each image independently: the engine may take fewer images at once than
+    `batch_size`."""
     batch_size: int = Field(32, ge=1, description="images a batch")
     personalise: Personalise | None = Field(None, description="adapt to labelled images of the site first")
     client: str | None = Field(
@@ -214,7 +217,7 @@ class Inference(Plugin):
         return self
 
     def network_at(self, site: str) -> str:
-        """Return the client whose own tensors predict a site; empty for the global network."""
+        """Return the name of the client whose own tensors predict `site`; '' for the global network."""
         return "" if self.network == "global" else self.client or site
 
     @contextmanager
@@ -246,45 +249,49 @@ class Inference(Plugin):
         raise NotImplementedError
 
     def require_policy(self, bn: str, norms: Sequence[str], where: str) -> None:
-        """Raise UserError, at `where`, for a policy over types of norms that gives no meaning to it; here for none."""
+        """Raise UserError, located at `where`, if the method makes no sense with the batch-norm policy `bn`.
+
+        `norms` are the types of normalisation layers that the policy is about. By default every policy is accepted.
+        """
 
     def hint(self, classes: int) -> str:
-        """Return a hint, in words, where a setting switches the method off with this number of classes; or nothing."""
+        """Return a warning if a setting makes the method ineffective with this number of classes; otherwise ''."""
         return ""
 
     def image_order(self, n: int) -> np.ndarray:
-        """Return the order (n,) in which the images of a site are predicted."""
+        """Return the order (n,) in which the `n` images of a site are predicted, as indices."""
         return np.arange(n) if self.order is None else stream(self.order, "test order").permutation(n)
 
     def score_columns(self) -> dict[str, Any]:
-        """Return what `scores.csv` says of this inference: momentum, batch_size and order, None where meaningless."""
+        """Return the columns momentum, batch_size and order of `scores.csv`; None for settings that do not apply."""
         return {"momentum": None, "batch_size": self.batch_size, "order": self.order}
 
     @property
     def uses_labels(self) -> bool:
-        """Return whether labelled images of the site are used; its scores do not compare with those without labels."""
+        """Whether labelled images of the site are used: scores then do not compare with those without labels."""
         return self.personalise is not None
 
     @property
     def labels_used(self) -> str:
-        """Return which labelled images of the site are used and how, in short words for a table; empty for none."""
+        """The labelled images of the site that are used, and how, as a short text for tables; '' for none."""
         return self.personalise.title if self.personalise else ""
 
     def caveat(self, name: str) -> str:
-        """Return what a report must say of this inference, which it calls `name`; empty for nothing."""
+        """Return the warning that a report must state about this inference, under its name there; '' for none."""
         return self.personalise.caveat(name) if self.personalise else ""
 
     def adapt_to_labels(self, model: nn.Module, test: Labelled, val: Labelled, site: str) -> np.ndarray:
         """Adapt `model` in place to labelled images of a site, as the settings ask for, before `on_site`.
 
-        Returns which test images (n,), bool, must not be scored. Raises UserError where there are too few images.
+        `test` and `val` are the site's test and validation images. Returns a mask (n,), bool, of the test images that
+        must not be scored. Raises UserError where there are too few images.
         """
         if self.personalise:
             return self.personalise.adapt(model, test, val, site)
         return np.zeros(len(test), dtype=bool)
 
     def described(self) -> dict[str, Any]:
-        """Return all settings as plain data, for people; without those of labels and networks where none is asked."""
+        """Return the settings as plain data for people, without unused settings of labels and networks."""
         unused = {
             "personalise": not self.uses_labels,
             "network": self.network == "own",
@@ -293,7 +300,7 @@ class Inference(Plugin):
         return self.model_dump(mode="json", exclude={name for name, without in unused.items() if without})
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults; which labels are used is said in full."""
+        """Return the settings that differ from their defaults as plain data, `personalise` with all of its own."""
         settings = self.model_dump(mode="json", exclude_defaults=True)
         if self.personalise:
             settings["personalise"] = self.personalise.model_dump(mode="json")
@@ -301,4 +308,5 @@ class Inference(Plugin):
 
 
 ORDERED: Any = Field(0, ge=0, description=Inference.model_fields["order"].description)
-"""The field `order` of an inference to which batches matter: shuffled by seed 0 unless the study says otherwise."""
+"""The default of the field `order` for a method to which batches matter: images are shuffled by seed 0 unless the study
+says otherwise."""

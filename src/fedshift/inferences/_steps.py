@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Steps(Inference):
-    """Steps on gamma and beta of all batch-norm layers, which normalise by each test batch's own statistics.
+    """Gradient steps on gamma and beta of all batch-norm layers, which normalise by each test batch's own statistics.
 
-    The gradient flows through the batch's mean and biased variance. All else is in evaluation mode, without dropout. A
-    site is one pass: parameters and optimiser go on from batch to batch, and begin again at the next site. Nothing is
-    sent, and no label is read. A network without batch norm is predicted as it is. One whose batch norm has no gamma
-    and beta is predicted with the batch's statistics.
+    The gradient flows through the batch's mean and biased variance. All other layers are in evaluation mode, without
+    dropout. A site is one pass: parameters and optimiser go on from batch to batch, and begin again at the next site.
+    Nothing is sent, and no label is read. A network without batch norm is predicted as it is. One whose batch norm has
+    no gamma and beta is predicted with the batch's statistics.
 
     A method overrides `stepping`, and `adapted` if it moves other tensors.
     """
@@ -29,11 +29,15 @@ class Steps(Inference):
     gradients: ClassVar[bool] = True
     order: int | None = ORDERED
     optimiser: Literal["adam", "sgd"] = Field("adam", description="which optimiser takes the steps")
-    lr: float = Field(0.00016, ge=0, description="rate of the steps; 0 leaves the batch's statistics alone to act")
+    lr: float = Field(0.00016, ge=0, description="learning rate of the steps; 0 uses the batch's statistics alone")
     beta: float = Field(0.9, ge=0, lt=1, description="weight of history: Adam's beta1, or the momentum of sgd")
 
     def stepping(self, model: nn.Module, parameters: list[nn.Parameter], site: Site) -> Predict:
-        """Return the function from a batch to its logits that also takes the steps; its variables are the site's."""
+        """Return the function from a batch to its logits that also takes a gradient step on `parameters`.
+
+        `model` normalises by the batch's statistics. The function is made anew for each site, so that its variables are
+        the state of the site.
+        """
         raise NotImplementedError
 
     def adapted(self, model: nn.Module) -> list[nn.Parameter]:
@@ -44,7 +48,7 @@ class Steps(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
-        """Yield the network with batch statistics, which takes steps while it predicts."""
+        """Yield the network with batch statistics, which takes gradient steps on each batch that it predicts."""
         from ..nn.batchnorm import batch_norm_by, by_batch
 
         # An empty list is refused by torch's optimisers: such a network is predicted as it is.
@@ -53,7 +57,7 @@ class Steps(Inference):
             yield self.stepping(model, parameters, batches) if parameters else model
 
     def alone(self, model: nn.Module) -> list[nn.Parameter]:
-        """Return the parameters that the steps train, and turn gradients off for all others of the model."""
+        """Return the parameters that the steps move, and turn off gradients of all other parameters of the model."""
         parameters = self.adapted(model)
         model.requires_grad_(False)
         for parameter in parameters:
@@ -61,7 +65,7 @@ class Steps(Inference):
         return parameters
 
     def new_optimiser(self, parameters: list[nn.Parameter]) -> Optimizer:
-        """Return a new optimiser of the parameters, with no history."""
+        """Return a new optimiser of the parameters: Adam or SGD, as the settings say, without history."""
         from torch.optim import SGD, Adam
 
         if self.optimiser == "adam":
@@ -81,7 +85,7 @@ def copies(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 
 def put_back(parameters: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
-    """Give parameters in place the values that `copies` returned."""
+    """Set parameters in place to `values`, such as the copies that `copies` returned."""
     import torch
 
     with torch.no_grad():

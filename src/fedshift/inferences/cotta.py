@@ -26,12 +26,11 @@ DEGREES = 15.0
 SHIFT = 1 / 8
 SCALE = (0.9, 1.1)
 BLUR, NOISE = (0.001, 0.5), 0.005
-"""Ranges of the authors of CoTTA; angle, shift and scale are of the image plane, blur is a deviation in pixels.
-
-Their shift is 1/16 of an image that they have padded to twice its side.
-"""
+"""Ranges of the augmentations, as the authors of CoTTA choose them: factors of brightness, contrast, gamma and
+saturation; hue as a part of a turn; degrees; shift and scale as shares of the image; blur and noise as standard
+deviations, blur in pixels. Their shift is 1/16 of an image that they have padded to twice its side."""
 REACH = 2
-"""Pixels beyond the border that a blur of five pixels takes in."""
+"""Pixels on each side of a pixel that a blur of five pixels averages over: the border is padded by as many."""
 
 
 class CoTTA(Steps):
@@ -70,7 +69,9 @@ class CoTTA(Steps):
     value that suits ten classes means another thing for two.
     """
 
-    sure: float = Field(0.92, ge=0, le=1, description="mean probability of the anchor from which x is not augmented")
+    sure: float = Field(
+        0.92, ge=0, le=1, description="mean probability of the anchor from which a batch is not augmented"
+    )
     augmentations: int = Field(32, ge=1, description="changed copies of a batch that are averaged over")
     teacher: float = Field(0.999, ge=0, le=1, description="weight of the teacher's history")
     restore: float = Field(0.01, ge=0, le=1, description="probability that an element returns to its trained value")
@@ -85,7 +86,7 @@ class CoTTA(Steps):
         from ..nn.features import Pixelwise
 
         if self.sure > 0 and isinstance(model, Pixelwise):
-            problem = "averages over images that it moves, and the outlines on these would not fit"
+            problem = "averages predictions over shifted images, and outlines on them would not fit"
             raise UserError(self.name, problem, "set sure: 0, which leaves these images out")
         parameters = self.alone(model)
         teacher, anchor = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
@@ -95,7 +96,10 @@ class CoTTA(Steps):
     def _following(
         self, student: nn.Module, teacher: nn.Module, anchor: nn.Module, parameters: list[nn.Parameter], site: Site
     ) -> Predict:
-        """Return the function from a batch to the teacher's logits that also takes the student's step."""
+        """Return the function from a batch to the teacher's logits that also takes the student's gradient step.
+
+        `parameters` are the student's; `anchor` is the trained network, which never changes.
+        """
         import torch
 
         optimiser = self.new_optimiser(parameters)
@@ -122,11 +126,17 @@ class CoTTA(Steps):
         return predict
 
     def _averaged(self, teacher: nn.Module, x: Tensor, site: Site, draws: torch.Generator) -> Tensor:
-        """Return the mean of the teacher's logits (batch, classes) on augmentations of a batch."""
+        """Return the mean of the teacher's logits (batch, classes) over random augmentations of a batch `x`.
+
+        `draws` is the generator of the augmentations. Raises UserError for inputs that are no images, or whose grey
+        levels for black and white are unknown.
+        """
         import torch
 
         if x.dim() != 4 or site.greys is None:
-            problem = "the anchor is not sure, and only images whose black and white are known can be augmented"
+            problem = (
+                "the trained network is not sure, and only images whose black and white are known can be augmented"
+            )
             raise UserError(self.name, problem, "set sure: 0, or choose another inference")
         black, white = (torch.tensor(grey, dtype=x.dtype, device=x.device).view(-1, 1, 1) for grey in site.greys)
         levels = (x - black) / (white - black)
@@ -180,7 +190,10 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def contrasted(x: Tensor, factor: float) -> Tensor:
-    """Return images whose distance from their own mean grey is scaled; colours have the grey of the ITU's weights."""
+    """Return images whose distance from their mean grey level is scaled by `factor`, within 0..1.
+
+    The grey level of a colour image has the weights of the ITU (red 0.299, green 0.587, blue 0.114).
+    """
     import torchvision.transforms.v2.functional as change
 
     grey = change.rgb_to_grayscale(x) if x.shape[1] == 3 else x.mean(1, keepdim=True)
@@ -189,7 +202,10 @@ def contrasted(x: Tensor, factor: float) -> Tensor:
 
 
 def moved(x: Tensor, degrees: float, scale: float, shift: tuple[float, float]) -> Tensor:
-    """Return images turned and scaled about their middle, then moved by shares of width and height."""
+    """Return images (batch, channels, height, width) that are turned and scaled about their middle, then shifted.
+
+    `shift` is a share of the width and one of the height.
+    """
     import torch
     from torch.nn.functional import affine_grid, grid_sample
 

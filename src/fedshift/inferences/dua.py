@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DUA(Inference):
-    """Running statistics move towards the site's first images, one image at a time, by less and less.
+    """Running statistics of batch norm that move towards the site's first images, one by one, in ever smaller steps.
 
     For image k = 1, 2, ... a batch of `copies` changed copies passes the network in training mode: cut at random after
     a border of an eighth of the side (black), flipped from left to right or not, and turned by a random multiple of 90
@@ -30,17 +30,17 @@ class DUA(Inference):
 
     The authors adapt to a stream and test now and then; here the first images in test order come before all predictions
     (our decision). Borders are zeros where the grey levels of inputs are not known. Defaults are those of the authors'
-    code for CIFAR-10-C: 0.1, 0.94, 0.005, and 64 copies; 100 images are about 1 % of its test images. Vectors have no
-    such copies, and are refused. `images` 0 is `source`.
+    code for CIFAR-10-C: 0.1, 0.94, 0.005, and 64 copies; 100 images are about 1 % of its test images. Vectors cannot be
+    augmented in this way, and are refused. `images` 0 is `source`.
     """
 
     display_name = "DUA"
     order: int | None = ORDERED
-    images: int = Field(100, ge=0, description="number of images whose statistics count")
+    images: int = Field(100, ge=0, description="number of images to adapt to")
     copies: int = Field(64, ge=2, description="changed copies of an image, which make up a batch")
     momentum: float = Field(0.1, ge=0, le=1, description="weight of a batch before it decays")
     decay: float = Field(0.94, gt=0, le=1, description="factor on this weight at each image")
-    least: float = Field(0.005, ge=0, le=1, description="weight of a batch that remains")
+    least: float = Field(0.005, ge=0, le=1, description="constant that is added to the decayed weight")
     seed: int = Field(0, ge=0, description="seed of the changed copies")
 
     @contextmanager
@@ -71,9 +71,10 @@ def changed_copies(
     greys: tuple[tuple[float, ...], tuple[float, ...]] | None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return copies (copies, channels, height, width) of an image, each cut, flipped and turned by chance.
+    """Return copies (copies, channels, height, width) of an image, each randomly cropped, flipped and rotated.
 
-    Raises UserError for inputs of another form.
+    `greys` are the values of black and of white for each channel, None if unknown. Raises UserError for an input that
+    is no image (channels, height, width).
     """
     import torch
     from torch.nn.functional import pad
@@ -81,7 +82,7 @@ def changed_copies(
     from ..core.errors import UserError
 
     if image.dim() != 3:
-        problem = f"changes images, and the inputs have the shape {tuple(image.shape)}"
+        problem = f"augments images, but the inputs have the shape {tuple(image.shape)}"
         raise UserError("dua", problem, "choose an inference that takes vectors, such as tsmobn")
     height, width = image.shape[1:]
     border = max(height, width) // 8

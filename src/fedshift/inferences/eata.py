@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class EATA(ETA):
-    """ETA that is pulled back to the trained gamma and beta where these mattered for the internal sites.
+    """ETA with a penalty that pulls gamma and beta back to training where these mattered to the internal sites.
 
     The step of ETA also lowers `fisher` sum_j F_j (theta_j - theta0_j)^2, over all gamma and beta of batch norm, with
     theta0 from the training. F is the diagonal of the Fisher information on images of the training sites: the mean over
-    batches of the squared gradient of the batch's mean cross-entropy to the labels that the network itself predicts.
-    No true label is read. The layers use the batch's statistics there too. It is the square of a mean over a batch, as
-    in the authors' code, so F depends on `batch_size`.
+    batches of the squared gradient of the batch's mean cross-entropy to the labels that the network itself predicts. No
+    true label is read. The layers use the batch's statistics there too. It is the square of a mean over a batch, as in
+    the authors' code, so F depends on `batch_size`.
 
-    In a federation no site has images of another (our decision): after the training, every internal site computes its
-    F on its own training images with the final network, and with its own batch norm where that stayed at home. The
-    server averages them by the clients' weights. Each internal site sends one float for each gamma and beta, once, and
-    the tested site receives as many with the model; reports count them. The tested site's images and labels play no
-    part. Where each client trains alone nothing travels, and a site uses its own F.
+    In a federation no site has images of another (our decision): after the training, every internal site computes its F
+    on its own training images with the final network, and with its own batch norm where that stayed at home. The server
+    averages them by the clients' weights. Each internal site sends one float for each gamma and beta, once, and the
+    tested site receives as many with the model; reports count them. The tested site's images and labels play no part.
+    Where each client trains alone nothing travels, and a site uses its own F.
 
     The published weight is 2,000 for ImageNet and 1 for CIFAR-10, which is the default. At the first step theta is
     theta0, and the term has no gradient: it acts from the second on. F does not clip, as in the authors' code.
@@ -45,7 +45,11 @@ class EATA(ETA):
     )
 
     def at_client(self, model: nn.Module, batches: Callable[[], Iterator[Tensor]]) -> Tensor:
-        """Return F of one internal site, (n,): the mean over its whole batches of the squared gradient."""
+        """Return the Fisher diagonal F of one internal site, (n,): the mean over batches of the squared gradient.
+
+        Each gradient is that of the batch's cross-entropy to predicted labels, by gamma and beta. At most `images`
+        images are read, in whole batches.
+        """
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -66,7 +70,10 @@ class EATA(ETA):
         return torch.cat([square.flatten() / number for square in squares]) if squares else torch.zeros(0)
 
     def _penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
-        """Return the function that gives `fisher` sum_j F_j (theta_j - theta0_j)^2 for the parameters as they are."""
+        """Return the function that computes `fisher` sum_j F_j (theta_j - theta0_j)^2 for the present `parameters`.
+
+        F is `site.answer`. Raises UserError if it is unknown.
+        """
         if site.answer is None:
             problem = "needs the Fisher information of the internal sites, and it is not known here"
             raise UserError(self.name, problem, "choose eta, which needs none")

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PUBLISHED = 0.4
-"""The largest cosine that is published for ten classes."""
+"""The largest cosine with earlier predictions that the authors use for ten classes."""
 
 
 class ETA(Steps):
-    """Steps that lower the entropy of those images of a batch that are reliable and unlike the ones before.
+    """Gradient steps that lower the entropy of images whose predictions are reliable and unlike earlier ones.
 
-    An image with prediction p and entropy H(p) counts if H(p) < E0 = `threshold` ln K for K classes, and if
-    |cos(p, q)| < `similarity`, where q is the moving average of the predictions that counted so far. In the first batch
-    with a reliable image there is no q, and the second condition holds for all. The step lowers the mean of
-    exp(E0 - H(p)) H(p) over the images that count; the weight has no gradient. Afterwards q <- 0.9 q + 0.1 mean(p),
-    over these images. A batch in which none counts takes no step. The answer is that from before the step.
+    An image with prediction p and entropy H(p) counts if H(p) < E0 = `threshold` ln K for K classes, and if |cos(p, q)|
+    < `similarity`, where q is the moving average of the predictions that counted so far. In the first batch with a
+    reliable image there is no q, and the second condition holds for all. The step lowers the mean of exp(E0 - H(p))
+    H(p) over the images that count; the weight has no gradient. Afterwards q <- 0.9 q + 0.1 mean(p), over these images.
+    A batch in which none counts takes no step. The logits returned are those from before the step.
 
     Predictions are not negative, so no cosine with an even q is less than 1 / sqrt(K). A smaller `similarity` switches
     the method off after its first batch, and a line says so. The published values are 0.05 for 1,000 classes, and 0.4
-    for ten. The default is 0.4 where 0.4 is more than 1 / sqrt(K), and otherwise no such condition (our decision).
-    The images that were seen and that counted, and the steps, are counted at each site, and reports show them.
+    for ten. The default is 0.4 where 0.4 is more than 1 / sqrt(K), and otherwise no such condition (our decision). The
+    images that were seen and that counted, and the steps, are counted at each site, and reports show them.
 
     EATA also pulls the parameters to those of training by their Fisher information, which needs images of the training
     sites: ETA is EATA without it (see `eata`). Optimiser and rate are TENT's, scaled to batches of 32 (our decision).
@@ -78,13 +78,13 @@ class ETA(Steps):
         return predict
 
     def _penalty(self, parameters: list[nn.Parameter], site: Site) -> Callable[[], Tensor | float]:
-        """Return the function that gives what is added to the loss of each step; here 0."""
+        """Return the function that computes what is added to the loss of each step: 0 for ETA, more for EATA."""
         return lambda: 0.0
 
     def _largest_cosine(self, classes: int, warn: bool = False) -> float:
-        """Return the largest cosine of an image that counts, for a number of classes; 1 stands for no condition.
+        """Return the bound below which an image's cosine with earlier predictions must lie; 1 is no bound.
 
-        With `warn`, say so where it lets no image pass.
+        `classes` is the number of classes. With `warn`, print a warning if hardly any image passes.
         """
         if self.similarity is None:
             return PUBLISHED if 1 / math.sqrt(classes) < PUBLISHED else 1.0
@@ -93,7 +93,7 @@ class ETA(Steps):
         return self.similarity
 
     def hint(self, classes: int) -> str:
-        """Return a hint where hardly any image passes with this number of classes; otherwise an empty text."""
+        """Return a warning if `similarity` lets hardly any image pass with this number of classes; otherwise ''."""
         least = 1 / math.sqrt(classes)
         if self.similarity is None or self.similarity > least:
             return ""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IABN(Inference):
-    """Training statistics that give way to those of an image where the two differ by more than chance.
+    """Batch norm with training statistics, corrected by those of each image where they differ by more than chance.
 
     A channel of an image with L values has the mean m and the unbiased variance w; mu and v are those of training. It
     is normalised by mu + S(m - mu; k s) and v + S(w - v; k t), the latter at least 0, where S(z; r) = sign(z) max(0,
@@ -24,9 +24,9 @@ class IABN(Inference):
     values were independent draws. Each image is predicted alone, so batches make no difference. Where L is 1, training
     statistics serve.
 
-    The authors train with these layers, and their memory and steps of entropy belong to NOTE, too. Here a network that
-    was trained with plain batch norm is predicted with them (our decision); nothing is kept from image to image. A
-    layer without running statistics is left alone. Default: k 4, as in their code. A large k is `source`.
+    The authors train with these layers, and NOTE also has a memory and steps that lower the entropy. Here a network
+    that was trained with ordinary batch norm is predicted with them (our decision); nothing is kept from image to
+    image. A layer without running statistics is left alone. Default: k 4, as in their code. A large k is `source`.
     """
 
     display_name = "IABN"
@@ -42,7 +42,7 @@ class IABN(Inference):
             yield model
 
     def _normalised(self, layer: _BatchNorm, x: Tensor) -> Tensor:
-        """Return a batch (batch, channels, ...) normalised image by image."""
+        """Return a batch (batch, channels, ...) normalised image by image, with corrected statistics of `layer`."""
         from ..nn.batchnorm import normalise
 
         values = x[0, 0].numel()
@@ -65,5 +65,5 @@ class IABN(Inference):
 
 
 def _beyond(z: Tensor, limit: Tensor) -> Tensor:
-    """Return by how much z passes -limit or limit, with its sign; 0 in between."""
+    """Return the soft threshold of `z`: z - limit above `limit`, z + limit below -`limit`, and 0 in between."""
     return z.sign() * (z.abs() - limit).clamp(min=0)

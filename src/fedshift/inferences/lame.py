@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 LEAST = 1e-10
-"""Smallest probability, and smallest width, that is told from zero."""
+"""The smallest probability, and the smallest width, that is distinguished from zero."""
 
 
 class LAME(Inference):
@@ -61,7 +61,7 @@ class LAME(Inference):
                 yield predict
 
     def _affinities(self, features: Tensor) -> Tensor:
-        """Return the affinity (n, n) of features (n, dimensions) of length 1."""
+        """Return the affinities (n, n) of images by their `features` (n, dimensions), each of length 1."""
         import torch
 
         n = len(features)
@@ -79,7 +79,10 @@ class LAME(Inference):
 
 
 def agreed(p: Tensor, affinity: Tensor) -> Tensor:
-    """Return predictions (n, classes) on which images agree, from `p` (n, classes) and weighted `affinity` (n, n)."""
+    """Return the predictions (n, classes) of LAME's iteration, in which similar images draw each other's together.
+
+    `p` (n, classes) are the network's probabilities, and `affinity` (n, n) the weighted affinities.
+    """
     unary = -(p + LEAST).log()
     y = p
     before = float("nan")

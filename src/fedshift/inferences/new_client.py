@@ -22,12 +22,12 @@ class NewClient(Inference):
     FedBN's appendix G gives a new client the layers outside batch norm as they are; it learns its own batch norm. Here
     it starts from the global network, whose gamma, beta and statistics are, where batch norm stayed local, the means
     over clients. It takes ordinary SGD steps, each on all of its `images` labelled images: batch norm uses their
-    statistics, and moves the running ones towards them. Its other test images are then predicted as by `source`. The
-    paper gives neither the number of images nor the steps: these are our decisions.
+    statistics, and moves the running ones towards them. The site's other test images are then predicted as by `source`.
+    The paper gives neither the number of images nor the steps: these are our decisions.
 
-    Every site is predicted so. An internal site starts from its own tensors, and shows what a few more labelled images
-    do at home. `images: [8, 32, 128]` compares several numbers; smaller draws are part of larger ones, and with
-    `held_back` all of them are scored on the same images.
+    Every site is predicted in this way. An internal site starts from its own tensors, and shows what a few more
+    labelled images do at home. `images: [8, 32, 128]` compares several numbers; smaller draws are part of larger ones,
+    and with `held_back` all of them are scored on the same images.
     """
 
     images: int = Field(10, ge=2, description="labelled test images to fine-tune on, drawn at random; never scored")
@@ -38,8 +38,8 @@ class NewClient(Inference):
         "batch_norm", description="what is fine-tuned: gamma and beta of batch norm, or all trainable parameters"
     )
     steps: int = Field(20, ge=1, description="SGD steps, each on all labelled images")
-    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="rate of the steps")
-    seed: int = Field(0, ge=0, description="of the draw of labelled images, the same for all runs")
+    lr: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate of the steps")
+    seed: int = Field(0, ge=0, description="seed of the draw of labelled images, the same for all runs")
 
     @model_validator(mode="after")
     def _once(self) -> NewClient:
@@ -53,8 +53,8 @@ class NewClient(Inference):
     def adapt_to_labels(self, model: nn.Module, test: Labelled, val: Labelled, site: str) -> np.ndarray:
         """Fine-tune `model` in place on labelled test images of a site, and leave it in training mode.
 
-        Returns which test images (n,), bool, must not be scored. Raises UserError where a site has too few images. A
-        network without batch norm stays as it is where only batch norm is trained.
+        Returns a mask (n,), bool, of the test images that must not be scored. Raises UserError where a site has too few
+        images. A network without batch norm stays as it is where only batch norm is trained.
         """
         from ..nn.batchnorm import affine_parameters
 

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 class Population(Inference):
     """Batch norm with the site's own mean and variance over all its images: one pass to take them, one to predict.
 
-    In the first pass every layer normalises with its batch's statistics, as in training, and adds up mean and mean
-    square; the second normalises with the site's mean and (biased) variance, as SiloBN does at a new site and as FedBN
-    is evaluated on Morpho-MNIST (our decision; whether the authors took two passes is not known). Layers behind
-    another see batch-normalised inputs in the first pass, so that batches make a difference to them, and a sorted order
-    would; with one batch it is exact. It needs all images at once.
+    In the first pass every layer normalises with its batch's statistics, as in training, and adds up mean and variance;
+    the second normalises with the site's mean and (biased) variance, as SiloBN does at a new site and as FedBN is
+    evaluated on Morpho-MNIST (our decision; whether the authors took two passes is not known). In the first pass, all
+    but the first layer see inputs that earlier layers have normalised by batches: their statistics depend on the
+    batches, and would depend on a sorted order. With one batch the result is exact. The method needs all images at
+    once.
     """
 
     order: int | None = ORDERED
@@ -43,14 +44,14 @@ class Population(Inference):
 
 
 class _Pooled:
-    """Mean and variance of one layer's inputs over batches, in float64."""
+    """Running mean and biased variance of the inputs of one batch-norm layer over all batches of a site, in float64."""
 
     def __init__(self, layer: _BatchNorm) -> None:
         self.layer = layer
         self.n = 0
 
     def collect(self, x: Tensor) -> Tensor:
-        """Normalise a batch with its own statistics, and add these to the statistics of all."""
+        """Normalise a batch with its own statistics, and add these to the pooled statistics of all batches."""
         from ..nn.batchnorm import moments, normalise
 
         mean, var = moments(x)
@@ -67,7 +68,7 @@ class _Pooled:
         return normalise(self.layer, x, mean, var)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Normalise a batch with the statistics of all."""
+        """Normalise a batch with the pooled statistics of all batches that `collect` has seen."""
         from ..nn.batchnorm import normalise, require_spread
 
         require_spread(self.n == 1)

@@ -59,7 +59,10 @@ class Recomputed(Inference):
         return self
 
     def require_policy(self, bn: str, norms: Sequence[str], where: str) -> None:
-        """Raise UserError, at `where`, for a policy that leaves running statistics of batch norm at the clients."""
+        """Raise UserError, located at `where`, for a policy `bn` under which running statistics stay at the clients.
+
+        `norms` are the types of normalisation layers that the policy is about.
+        """
         if "batch" in norms and not POLICIES[bn].statistics:
             problem = f"{self.name} has no meaning with bn {bn!r}: the server averages no running statistics"
             raise UserError(where, problem, "give this policy its own inferences")
@@ -68,9 +71,10 @@ class Recomputed(Inference):
         return {"momentum": None, "batch_size": None, "order": None}
 
     def at_client(self, model: nn.Module, batches: Site) -> Tensor:
-        """Return the mean and mean square, (2 channels,), float64, of the inputs of the first layer without statistics.
+        """Return mean and mean square, (2 channels,), float64, of the inputs of the first layer without statistics.
 
-        They are those of all training images of the site. Where every layer has its statistics, the vector is empty.
+        They are those of all training images of the site. `batches.answer` has the statistics of earlier layers; where
+        every layer has its own, the vector is empty.
         """
         import torch
         from torch import Tensor
@@ -91,7 +95,7 @@ class Recomputed(Inference):
 
     @contextmanager
     def on_site(self, model: nn.Module, batches: Site) -> Iterator[Predict]:
-        """Yield the network with the pooled statistics. Raises UserError where they are not known."""
+        """Yield the network with the internal sites' pooled statistics. Raises UserError where they are unknown."""
         if batches.answer is None:
             problem = "needs statistics of the internal sites' training images, and they are not known here"
             raise UserError(self.name, problem, "choose source, which needs none")
@@ -101,7 +105,7 @@ class Recomputed(Inference):
 
 
 class _Reached(Exception):  # noqa: N818 - it ends a pass that has gone far enough
-    """The pass has come to a layer without statistics, whose input (batch, channels, ...) is `x`."""
+    """Raised to end a forward pass at the first layer without statistics, whose input (batch, channels, ...) is `x`."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__("a layer without statistics")
@@ -111,7 +115,7 @@ class _Reached(Exception):  # noqa: N818 - it ends a pass that has gone far enou
 class _Layers:
     """The batch-norm layers of a network, in the order in which a pass uses them, with pooled statistics.
 
-    `answer` holds the mean and the mean square of the first of them, then those of the second, and so on.
+    `answer` holds the mean and the mean square, one value a channel, of the first layer, then of the second, and so on.
     """
 
     def __init__(self, answer: Tensor | None) -> None:
@@ -121,19 +125,22 @@ class _Layers:
         self.used = 0
 
     def inside(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Return the context in which batch-norm layers of the network normalise with these statistics."""
+        """Return a context manager in which the batch-norm layers of `model` normalise with the pooled statistics."""
         from ..nn.batchnorm import batch_norm_by
 
         return batch_norm_by(model, lambda layer, _: partial(self._normalise, layer))
 
     def through(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Return the answer of the network to a batch."""
+        """Return the logits of `model` for a batch `x`, counting its batch-norm layers from the first."""
         self.used = 0
         out: Tensor = model(x)
         return out
 
     def next_input(self, model: nn.Module, x: Tensor) -> Tensor | None:
-        """Return what reaches the first layer without statistics from a batch; None if every layer has its own."""
+        """Return the input of the first layer without statistics in a pass of a batch `x`.
+
+        Return None if every layer has statistics.
+        """
         try:
             with self.inside(model):
                 self.through(model, x)
@@ -142,7 +149,7 @@ class _Layers:
         return None
 
     def _normalise(self, layer: _BatchNorm, x: Tensor) -> Tensor:
-        """Normalise a batch by the next of the statistics. Raises _Reached if there are no more."""
+        """Normalise a batch by the next layer's pooled statistics. Raises _Reached if there are no more."""
         from ..nn.batchnorm import normalise
 
         begin, self.used = self.used, self.used + 2 * x.shape[1]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SAR(Steps):
-    """Steps towards a low and flat entropy of reliable images, which start again when the entropy gets too low.
+    """Gradient steps towards a low and flat entropy of reliable images, with a reset when the entropy gets too low.
 
     1. Of a batch, the images with entropy H < E0 = `threshold` ln K count, for K classes; g is the gradient of their
        mean H.
@@ -23,23 +23,23 @@ class SAR(Steps):
        with which the optimiser steps from theta. |g| is the norm over all adapted parameters.
     3. e <- 0.9 e + 0.1 L, from the first L. Where e < `reset` ln K, parameters, optimiser and e begin again.
 
-    A batch without such images takes no step (our decision: the authors' code then moves by momentum alone). The answer
-    is that from before the step.
+    A batch without such images takes no step (our decision: the authors' code then moves by momentum alone). The logits
+    returned are those from before the step.
 
-    The published constants are for 1,000 classes: E0 = 0.4 ln K, and 0.2 for e, which is 0.029 ln K. Both scale with
-    ln K here (our decision). With 0.2 as it stands, two classes would be reset at nearly every batch, and SAR would be
-    batch statistics without steps. The authors' code goes on with the old e after a reset, and keeps
-    the momentum of its optimiser; here both begin again.
+    The published constants are for 1,000 classes: E0 = 0.4 ln K, and 0.2 for e, which is 0.029 ln K. Both scale with ln
+    K here (our decision). With 0.2 as it stands, two classes would be reset at nearly every batch, and SAR would be
+    batch statistics without steps. The authors' code goes on with the old e after a reset, and keeps the momentum of
+    its optimiser; here both begin again.
 
-    The images that were seen and that gave a step, the steps, and the resets are counted at each site, and reports
-    show them.
+    The images that were seen and that gave a step, the steps, and the resets are counted at each site, and reports show
+    them.
 
-    All batch-norm layers are adapted, and the authors' leave those of the last stage. Optimiser and rate are TENT's,
-    scaled to batches of 32 (our decision); the authors take sgd with momentum 0.9.
+    All batch-norm layers are adapted, while the authors leave out those of the last stage. Optimiser and rate are
+    TENT's, scaled to batches of 32 (our decision); the authors take sgd with momentum 0.9.
     """
 
     threshold: float = Field(0.4, gt=0, description="largest entropy of an image that counts, as a share of ln K")
-    rho: float = Field(0.05, ge=0, description="distance at which the second gradient is taken")
+    rho: float = Field(0.05, ge=0, description="distance from the parameters at which the second gradient is taken")
     reset: float = Field(
         0.2 / math.log(1000), ge=0, description="share of ln K below which the mean entropy starts the steps again"
     )
@@ -87,7 +87,7 @@ class SAR(Steps):
         return predict
 
     def hint(self, classes: int) -> str:
-        """Return a hint where resets undo nearly all steps with this number of classes; otherwise an empty text."""
+        """Return a warning if resets undo nearly all steps with this number of classes; otherwise ''."""
         if self.reset < self.threshold / 2:
             return ""
         low, high = (share * math.log(classes) for share in (self.reset, self.threshold))

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class ShotIM(Steps):
-    """Steps towards predictions that are sure for each image and spread over the classes of a batch.
+    """Gradient steps towards predictions that are sure for each image and spread over the classes of a batch.
 
     For a batch with p = softmax(z) and its mean q over images, a step lowers L = mean H(p) - diversity H(q), where H is
     the entropy in nats. L lies between -ln K and 0 for diversity 1 and K classes. The classifier, the last linear
-    layer, stays as it is. The answer is that from before the step.
+    layer, stays as it is. The logits returned are those from before the step.
 
-    The second term pulls towards equal numbers of images of each class. At a site whose classes are balanced, such as
-    a centre of Camelyon17, that is knowledge of the labels' distribution: say so beside the results. A batch of one
-    image has L = 0 and takes no step.
+    The second term pulls towards equal numbers of images of each class. At a site whose classes are balanced, such as a
+    centre of Camelyon17, that is knowledge of the labels' distribution: say so beside the results. A batch of one image
+    has L = 0 and takes no step.
 
     Deviations: the original adapts offline over 15 epochs, with pseudo-labels in the full method, and in training mode.
     Here a site is one pass, every batch-norm layer uses the batch's statistics, and `parameters` says what moves: gamma

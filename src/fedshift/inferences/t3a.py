@@ -76,6 +76,6 @@ class T3A(Inference):
                 yield predict
 
     def _surest(self, members: Tensor, entropy: Tensor) -> Tensor:
-        """Return the indices of the members (n,), bool, with the lowest entropy (n,), at most `supports`."""
+        """Return the indices of the at most `supports` images with the lowest `entropy` (n,) in the mask `members`."""
         (indices,) = members.nonzero(as_tuple=True)
         return indices[entropy[indices].argsort(stable=True)[: self.supports]]

@@ -63,7 +63,7 @@ class Tent(Steps):
 
     @model_validator(mode="after")
     def _answer_depends_on_a_step(self) -> Self:
-        """Raise UserError for settings under which no answer would depend on any step."""
+        """Raise UserError for settings under which no prediction would depend on any step."""
         if self.episodic and self.steps == 1 and self.answer == "before":
             raise UserError(
                 "episodic",

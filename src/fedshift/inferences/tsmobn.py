@@ -51,7 +51,7 @@ class TsmoBN(Inference):
 
 
 class _Track:
-    """Test statistics of one layer on one site, tracked over its batches."""
+    """Running mean and variance of one batch-norm layer at a test site, tracked over the site's batches."""
 
     def __init__(self, settings: TsmoBN, layer: _BatchNorm) -> None:
         self.settings = settings
@@ -62,7 +62,7 @@ class _Track:
             self.mean, self.var = layer.running_mean, layer.running_var
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise one batch (batch, channels, ...) with the statistics up to and including it."""
+        """Normalise one batch (batch, channels, ...) with the statistics of all batches up to this one."""
         import torch
 
         from ..nn.batchnorm import moments, normalise, require_spread
