@@ -162,5 +162,5 @@ def test_a_stranger_is_not_let_in_and_is_told_why(towns: Any, monkeypatch: pytes
         plan = study.load(Path("study.yaml"), "mini")
         stranger = Hospital(plan, "east", Path("images.csv"), rows=True, offers=False)
         ca = town.root / "server" / "federation" / "ca.crt"
-        with pytest.raises(UserError, match="does not let this site in: it does not know its key"):
+        with pytest.raises(UserError, match="does not let this site in: its key is unknown there"):
             nodes.take_part(stranger, f"localhost:{town.port}", ca, other.site("east") / "key")

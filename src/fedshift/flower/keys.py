@@ -19,49 +19,55 @@ from ..core.errors import UserError
 from ..io.disk import write_private
 
 DAYS = 398
-"""Days for which certificates hold."""
+"""Days for which certificates are valid."""
 AUTHORITY = "fedshift federation"
+"""Name of the certificate authority in its certificate."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Files of a federation at its server: `server` stays there, and each site gets its folder under `sites`."""
+    """Paths of the certificates and keys of a federation, in `folder` at its server.
+
+    The folder `server` stays there, and each site gets its folder under `sites`.
+    """
 
     folder: Path
 
     @property
     def address(self) -> Path:
-        """The address of the server, host:port."""
+        """The file with the address of the server, host:port."""
         return self.folder / "address.txt"
 
     @property
     def ca(self) -> Path:
-        """The certificate of the authority, by which sites know the server."""
+        """The file with the certificate of the authority, by which sites recognise the server."""
         return self.folder / "ca.crt"
 
     @property
     def server(self) -> tuple[Path, Path]:
-        """The server's certificate and its private key."""
+        """The files with the server's certificate and its private key."""
         return self.folder / "server" / "server.pem", self.folder / "server" / "server.key"
 
     def site(self, name: str) -> Path:
-        """Return the folder that the site gets."""
+        """Return the folder of files to hand to the site `name`."""
         return self.folder / "sites" / name
 
     def public(self, name: str) -> Path:
-        """Return the public key of a site, in the form of OpenSSH."""
+        """Return the file with the public key of the site `name`, in the format of OpenSSH."""
         return self.folder / "server" / f"{name}.pub"
 
     @property
     def names(self) -> list[str]:
-        """Names of the sites that have keys."""
+        """The names of the sites whose public key is at the server, sorted."""
         return sorted(file.stem for file in (self.folder / "server").glob("*.pub"))
 
 
 def write(keys: Keys, host: str, port: int, sites: Sequence[str], study: Path) -> None:
-    """Write certificates for a server and keys for the sites. Raises UserError where there are some already.
+    """Write certificates for the server and a pair of keys for each site.
 
-    Each site's folder holds the authority's certificate, its private key, the server's address, and the study.
+    `host` and `port` are where sites reach the server. Each site's folder holds its private key, the authority's
+    certificate, the server's address, and a copy of the file `study`. Raises UserError if the folder has certificates
+    already.
     """
     if keys.ca.exists():
         remedy = "remove the folder, or go on with it: leave out --init"
@@ -96,7 +102,10 @@ def _certificate(
     authority: ec.EllipticCurvePrivateKey,
     extensions: Iterable[tuple[x509.ExtensionType, bool]],
 ) -> bytes:
-    """Return a certificate of a key, signed by the authority. Each extension is critical or not."""
+    """Return a certificate of a key, signed by the authority, in PEM.
+
+    `title` is its common name. `extensions` are pairs: an extension, and whether it is critical.
+    """
     now = datetime.now(UTC)
     subject, issuer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (title, AUTHORITY))
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())

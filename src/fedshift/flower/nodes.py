@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 STARTS = 5
-"""How often a SuperLink is started before one of them has finished a round."""
+"""How often a SuperLink is started in a row, without a finished round, before the server gives up."""
 CALLS = frozenset(
     f"/v1/fleet/{call}"
     for call in (
@@ -47,11 +47,12 @@ CALLS = frozenset(
         *("pull-messages", "push-messages", "pull-object", "push-object", "confirm-message-received"),
     )
 )
-"""The calls of a SuperNode that has a registered key. It registers and removes no node."""
+"""The calls that the gate passes on: those of a SuperNode with a registered key, which registers and removes no
+node."""
 LARGEST = 16 * MIB
 """The most bytes of a call: Flower cuts messages into pieces of 5 MiB."""
 PATIENCE, OPENS = 60.0, 30.0
-"""Seconds for an answer of the SuperLink, and within which the gate opens."""
+"""Seconds for an answer of the SuperLink, and seconds within which the gate must open."""
 
 
 def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int, resume: bool) -> list[str]:
@@ -88,7 +89,7 @@ def _finished(plan: Plan) -> list[int]:
 
 
 def _served(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int) -> list[str]:
-    """Train all runs with one SuperLink; see `serve`. Raises EndedError if it ends before."""
+    """Train all runs with one SuperLink; see `serve`. Raises EndedError if the SuperLink ends before the last run."""
     with superlink(keys, address) as (program, local, ca, secret):
         try:
             with opened_run(local, ca, secret) as grid:
@@ -107,9 +108,10 @@ def _home() -> Path:
 
 @contextmanager
 def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, bytes | None, bytes]]:
-    """Run a SuperLink inside the context: give its process, its address from here, the authority, and its secret.
+    """Run a SuperLink inside the context; yield its process, local address, authority's certificate, and secret.
 
-    It listens on the loopback device alone. With `keys`, sites reach it through the gate at `address`.
+    The SuperLink listens on the loopback device alone. With `keys`, sites reach it through the gate at `address`;
+    without them, the certificate is None, and `address` is the local one.
     """
     port = address.rpartition(":")[2]
     inner = str(free_port()) if keys else port
@@ -141,7 +143,7 @@ def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, b
 
 
 def instructions(plan: Plan, keys: Keys, study: str) -> Iterator[str]:
-    """Yield what `fedshift serve --init` says: which folder goes to whom, and the commands of both sides."""
+    """Yield the lines that `fedshift serve --init` prints: which site gets which folder, and both sides' commands."""
     yield f"Certificates are in {keys.folder}; {keys.folder / 'server'} stays on this machine."
     for name in agreed.sites(plan):
         yield f"Give {keys.site(name)} to {name}, over a way that nobody else reads. There:"
@@ -159,7 +161,7 @@ class Gate:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one call: as the SuperLink does, or with 404, 413 or 503, which a SuperNode repeats later."""
+        """Answer an HTTP request as the SuperLink does, or with 404, 413 or 503; after 503 a SuperNode tries again."""
         if scope["type"] != "http":
             return
         status, headers, body = 404, list[tuple[bytes, bytes]](), b""
@@ -184,7 +186,7 @@ class Gate:
 
 
 async def _content(receive: Any) -> bytes | None:
-    """Return the body of a call; None if it is too large."""
+    """Return the body of an HTTP request that ASGI's `receive` gives piece by piece; None if it exceeds LARGEST."""
     parts, size = [], 0
     while True:
         event = await receive()
@@ -198,7 +200,11 @@ async def _content(receive: Any) -> bytes | None:
 
 @contextmanager
 def opened_gate(host: str, port: int, certificate: tuple[Path, Path], ca: Path, superlink: str) -> Iterator[None]:
-    """Hold a gate at host and port open inside the context, with a certificate and its key, to a SuperLink."""
+    """Serve a Gate at `host` and `port` inside the context, which passes calls on to a SuperLink (host:port).
+
+    `certificate` holds the files of the gate's certificate and private key, and `ca` that of the authority's
+    certificate. Raises UserError if the port cannot be opened.
+    """
     options: dict[str, Any] = {"ssl_certfile": f"{certificate[0]}", "ssl_keyfile": f"{certificate[1]}"}
     options |= {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
     server = uvicorn.Server(uvicorn.Config(Gate(superlink, ca), host=host, port=port, **options))
@@ -217,7 +223,11 @@ def opened_gate(host: str, port: int, certificate: tuple[Path, Path], ca: Path, 
 
 
 def credentials(folder: Path | None, server: str | None) -> tuple[Path | None, Path | None, str]:
-    """Return certificate, key and server's address from a site's folder. Raises UserError for one that is missing."""
+    """Return the authority's certificate, the private key and the server's address of a site.
+
+    They are files in `folder`; `server` (host:port) takes precedence over the address there. Without a folder,
+    certificate and key are None. Raises UserError for a missing file, or if the server is unknown.
+    """
     if folder is None:
         if server is None:
             raise UserError("fedshift site", "does not know the server", "name the folder of this site: --keys DIR")

@@ -28,26 +28,27 @@ QUIET = {
 }
 """Environment variables that keep Flower from calling its makers and from installing packages."""
 GRACE = 10.0
-"""Seconds in which a process may end by itself."""
+"""Seconds in which a process that was asked to end may end by itself."""
 STARTS = 600.0
 """Seconds in which a program of Flower opens its port. One that ends before is noticed at once."""
 AGAIN = 15.0
 """Seconds until a SuperNode that the server did not let in is started again."""
 TRIES = 12
+"""How often a SuperNode that the server does not let in is started."""
 REFUSED = ("2004", "Exit Code: 305")
-"""What a SuperNode that the SuperLink does not let in writes before it ends."""
+"""Texts in the log of a SuperNode that ended since the SuperLink did not let it in."""
 
 
 class EndedError(UserError):
-    """A program of Flower has ended."""
+    """A program of Flower has ended although it is still needed."""
 
 
 class NotLetInError(UserError):
-    """A SuperNode is refused: it comes too early, or again before the server has noticed that it was gone."""
+    """The server refuses a SuperNode: it comes too early, or again before the server has noticed that it was gone."""
 
 
 def require_flower() -> None:
-    """Raise UserError where Flower is not installed, and take its switches into the environment."""
+    """Raise UserError where Flower is not installed; set the environment variables QUIET."""
     with extra("flower", "a federation of real sites"):
         import flwr  # noqa: F401 - only whether it is there
     os.environ.update(QUIET)
@@ -55,7 +56,7 @@ def require_flower() -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise Interrupted inside the context when the process is asked to end, so that all it has started ends too."""
+    """Raise Interrupted inside the context at SIGTERM or SIGINT, so that all processes started in it end, too."""
 
     def stop(number: int, _: object) -> None:
         error = Interrupted()
@@ -79,14 +80,17 @@ def is_local(address: str) -> bool:
 
 
 def require_tls(address: str, ca: Path | None) -> None:
-    """Raise UserError for an address (host:port) beyond this machine without TLS."""
+    """Raise UserError for an address (host:port) beyond this machine if `ca`, the certificate for TLS, is None."""
     if ca is None and not is_local(address):
         problem = "without certificates, messages would go over the network in the clear"
         raise UserError(address, problem, "fedshift serve STUDY --init writes them; without them use 127.0.0.1")
 
 
 def secret_file(folder: Path) -> Path:
-    """Write a new secret that only this user can read, by which Flower's processes know ours, and return its file."""
+    """Write a new secret into `folder` that only this user can read, and return its file.
+
+    Flower's processes accept the processes of this user by the secret.
+    """
     file = folder / "secret"
     file.unlink(missing_ok=True)
     write_private(file, secrets.token_bytes(32))
@@ -102,10 +106,10 @@ def free_port() -> int:
 
 @contextmanager
 def running(program: str, options: Sequence[str], home: Path, refused: Sequence[str] = ()) -> Iterator[Process]:
-    """Run one of Flower's programs inside the context, and end it and all processes that it started afterwards.
+    """Run one of Flower's programs inside the context; afterwards end it and all processes that it started.
 
-    `home` is the folder of its files and of its log. Where it has ended, any text of `refused` in its log means that
-    the server did not let it in.
+    `home` is the folder of the program's files and of its log. If the program ends with any text of `refused` in its
+    log, the server did not let it in.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{program}.log"
@@ -130,9 +134,10 @@ def running(program: str, options: Sequence[str], home: Path, refused: Sequence[
 
 @contextmanager
 def _without_space(folder: Path) -> Iterator[Path]:
-    """Give the folder of this environment's programs inside the context, by a path that has no space.
+    """Yield the folder of this environment's programs, by a path that has no space.
 
-    Flower splits the folders of its database's migrations at spaces, and then makes no table.
+    Flower splits the folders of its database's migrations at spaces, and then makes no table. Where the path has a
+    space, a temporary link stands for it. Raises UserError if the folder for temporary files has one, too.
     """
     if " " not in str(folder):
         yield folder
@@ -148,13 +153,17 @@ def _without_space(folder: Path) -> Iterator[Path]:
 
 
 def _ends_with_parent() -> None:
-    """Ask Linux to end this process if its parent is killed; elsewhere only the parent ends it."""
+    """Make Linux end this process when its parent is killed; other systems do not."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 class Process:
-    """A running program of Flower, with its log."""
+    """A running program of Flower.
+
+    `start` is the size of the log file in bytes when the program began, and `refused` holds texts which in the log mean
+    that the server did not let it in.
+    """
 
     def __init__(
         self, program: str, child: subprocess.Popen[bytes], log: Path, start: int, refused: Sequence[str] = ()
@@ -162,18 +171,21 @@ class Process:
         self.program, self.child, self.log, self.start, self.refused = program, child, log, start, refused
 
     def require_alive(self) -> None:
-        """Raise UserError if the program has ended, with the reason as far as it is known."""
+        """Raise EndedError or NotLetInError if the program has ended, with the reason as far as it is known."""
         code = self.child.poll()
         if code is None:
             return
         text = self.log.read_bytes()[self.start :].decode("utf-8", errors="replace")
         if any(sign in text for sign in self.refused):
-            problem = "the server does not let this site in: it does not know its key, or still counts it as connected"
+            problem = "the server does not let this site in: its key is unknown there, or it still counts as connected"
             raise NotLetInError(self.program, problem, "ask the server's people for the folder of this site")
         raise EndedError(self.program, f"has ended with code {code}", f"see {self.log}")
 
     def wait_for_port(self, address: str) -> None:
-        """Wait until an address (host:port) can be reached. Raises UserError if the program ends before."""
+        """Wait until an address (host:port) accepts connections.
+
+        Raises UserError if the program ends before, or the port stays closed for STARTS seconds.
+        """
         host, _, port = address.rpartition(":")
         until = time.monotonic() + STARTS
         while time.monotonic() < until:
@@ -184,7 +196,7 @@ class Process:
         raise UserError(address, f"does not open within {STARTS:.0f} s", f"see {self.log}")
 
     def end(self) -> None:
-        """End the program and all processes of its group: first by asking, then by force."""
+        """End the program and all processes of its group: by SIGTERM, and those that remain by SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, number)

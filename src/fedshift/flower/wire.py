@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 KEY = "message"
 """Name of the one record of a message, and of the one array in it."""
 LOST = httpx.HTTPError
-"""What a call raises whose program has ended, or refuses it."""
+"""The exception of a call to a program that has ended, or that refuses the call."""
 RETRY = 20.0
 """Seconds for which a call is repeated."""
 POLL = 0.3
-"""Seconds between two looks for a task or an answer."""
+"""Seconds between two queries for a task or an answer."""
 HELLO = 90.0
-"""Seconds within which a site answers who it is."""
+"""Seconds within which a site must answer with its name."""
 FIRST = 6 * 3600.0
-"""Seconds that an answer may take before any was measured."""
+"""Seconds that an answer may take as long as no answer has been timed."""
 AT_LEAST = 600.0
 SLOWER = 10
-"""An answer may take this many times the longest so far, and at least so many seconds."""
+"""An answer may take SLOWER times as long as the longest so far, and at least AT_LEAST seconds."""
 HEARTBEAT = 10.0
+"""Seconds between two heartbeats of a task."""
 PUSHES = 5
-"""How often a message is sent whose pieces do not arrive."""
+"""How often a message is sent if its pieces do not arrive."""
 STALLED = 90.0
 """Seconds without a further piece of a message, at most 5 MiB, after which a site gives it up."""
 APP = b"""[build-system]
@@ -62,11 +63,14 @@ clientapp = "fedshift.flower:none"
 
 
 class Over(Exception):  # noqa: N818 - it is no error
-    """The server has said that the study is over."""
+    """Raised when the server has said that the study is over."""
 
 
 def records_of(message: Message | Fault) -> RecordDict:
-    """Return the records of a message, or of the fault in its place: one array, which Flower cuts into pieces."""
+    """Return a message, or the fault that is sent in its place, as records of Flower.
+
+    They hold one array of bytes, which Flower cuts into pieces.
+    """
     from flwr.app import Array, ArrayRecord, RecordDict
 
     content = packed(message)
@@ -74,7 +78,7 @@ def records_of(message: Message | Fault) -> RecordDict:
 
 
 def message_of(records: RecordDict) -> Message | Fault:
-    """Return what `records_of` was given; a Fault for other records."""
+    """Return the message or fault that `records_of` has packed; a Fault for records of any other form."""
     try:
         content = records.array_records[KEY][KEY].data
     except KeyError:
@@ -83,12 +87,12 @@ def message_of(records: RecordDict) -> Message | Fault:
 
 
 class FlowerTransport:
-    """The server's end of Flower's wire: a `Transport` whose sites, by their sorted names, are SuperNodes.
+    """The server's end of Flower's wire: a `Transport` whose sites are SuperNodes, in the order of their sorted names.
 
-    A SuperNode says at its first message which site it is. Sites may come back, also under another id. Two SuperNodes
-    that call themselves by one name, a name that was not asked for, and a name whose key another site has, are told so,
-    and get no other message. `registered` returns the names of the keys by node; without it, names are believed.
-    `bytes_down` and `bytes_up` count the bytes of tensors sent and received so far.
+    A SuperNode says at its first message which site it is. Sites may come back, also under another id. A SuperNode is
+    turned away, and gets no other message, if another one has its name, if its name is not one of `names`, or if its
+    key is registered for another site. `registered` returns the names of the keys by node; without it, names are
+    believed. `tell` prints a line. `bytes_down` and `bytes_up` count the bytes of tensors sent and received so far.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class FlowerTransport:
         self._longest = 0.0
 
     def here(self) -> list[str]:
-        """Return the names of the sites that are connected, after a greeting of those that are new."""
+        """Greet SuperNodes that are new, and return the sorted names of the sites that are connected."""
         online = set(self._grid.get_node_ids())
         self._nodes = {name: node for name, node in self._nodes.items() if node in online}
         self._turned_away = {node: why for node, why in self._turned_away.items() if node in online}
@@ -135,7 +139,10 @@ class FlowerTransport:
         return sorted(self._nodes)
 
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
-        """Send each named site its message, and yield name and answer of each, in the order of `names`."""
+        """Send each named site its message, and yield name and answer of each, in the order of `names`.
+
+        The answer is a Fault for a site that is not connected, or that does not answer in time.
+        """
         self.here()
         asked = {self._nodes[name]: message for name, message in messages.items() if name in self._nodes}
         limit = FIRST if not self._longest else max(AT_LEAST, SLOWER * self._longest)
@@ -146,7 +153,7 @@ class FlowerTransport:
                 yield name, answer or Fault(f"did not answer within {limit:.0f} s")
 
     def _exchange(self, messages: Mapping[int, Message], limit: float) -> dict[int, Message | Fault]:
-        """Send messages to nodes, and return their answers; a node that sends none within the limit has none."""
+        """Send messages to nodes, and return the answers by node, without nodes that miss the `limit` in seconds."""
         if not messages:
             return {}
         began = time.monotonic()
@@ -167,10 +174,10 @@ class FlowerTransport:
         return answers
 
     def _pushed(self, messages: Mapping[int, Message]) -> dict[str, int]:
-        """Send messages to nodes, and return the nodes by the ids that answers refer to; without those that were lost.
+        """Send messages to nodes, and return for each message its id, which the answer refers to, and its node.
 
-        Flower gives up a message whose pieces do not arrive in time, as on a machine that is very busy. It is then sent
-        again, as another message.
+        Lost messages are left out. Flower gives up a message whose pieces do not arrive in time, as on a machine that
+        is very busy. It is then sent again, as another message.
         """
         from flwr.app import Message as OnWire
         from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
@@ -192,7 +199,7 @@ class FlowerTransport:
 
 
 def _client(kind: Any, address: str, ca: bytes | None, who: str, *interceptors: Any, **options: Any) -> Any:
-    """Return a client of one of Flower's interfaces, of a class `kind`, for the program `who`."""
+    """Return a client, of the class `kind`, of an interface of Flower at `address`, where it calls itself `who`."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
     with_version = [RuntimeVersionHttpInterceptor(component_name=who), *interceptors]
@@ -216,7 +223,7 @@ def _control(address: str, ca: bytes | None) -> Any:
 
 
 def _acquire(client: RuntimeHttpClient, kind: str, wait: Callable[[], None]) -> Any:
-    """Return the next task of a kind and its token, when there is one."""
+    """Wait for a task of a kind, calling `wait` between two queries, and return the task with its token."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
 
     while True:
@@ -235,7 +242,7 @@ def _acquirer(address: str, ca: bytes | None, secret: bytes) -> RuntimeHttpClien
 
 @contextmanager
 def _heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
-    """Tell Flower inside the context that the task is still worked on."""
+    """Tell Flower every HEARTBEAT seconds inside the context that the task is still worked on."""
     from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
 
     done = threading.Event()
@@ -257,7 +264,7 @@ def _heartbeats(client: RuntimeHttpClient) -> Iterator[None]:
 
 
 def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> None:
-    """Let the owner of a key, in the form of OpenSSH, connect to the SuperLink at an address."""
+    """Register a public key, in the format of OpenSSH, under a name at a SuperLink, so that its owner may connect."""
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.proto.control_pb2 import RegisterNodeRequest
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
@@ -268,7 +275,7 @@ def register(address: str, ca: bytes | None, name: str, public_key: bytes) -> No
 
 
 def registered(address: str, ca: bytes | None) -> dict[int, str]:
-    """Return the name under which the key of each node was registered at the SuperLink at an address."""
+    """Return the name under which the key of each node was registered at a SuperLink, by the node's id."""
     from flwr.proto.control_pb2 import ListNodesRequest
 
     return {node.node_id: node.name for node in _control(address, ca).ListNodes(ListNodesRequest()).nodes_info}
@@ -276,7 +283,7 @@ def registered(address: str, ca: bytes | None) -> dict[int, str]:
 
 @contextmanager
 def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
-    """Start a run at the SuperLink at an address, and hold its grid inside the context.
+    """Start a run at the SuperLink at an address, and yield its Grid, which sends messages to nodes.
 
     `ca` is the certificate of the authority, None without TLS. `secret` is the one that the SuperLink was started with.
     """
@@ -313,7 +320,7 @@ def opened_run(address: str, ca: bytes | None, secret: bytes) -> Iterator[Grid]:
 
 
 class _Pulling:
-    """A client of Flower's runtime API that stops waiting for a message of which no further piece arrives.
+    """A client of Flower's runtime API that raises TimeoutError if no further piece of a message arrives.
 
     If the SuperLink is killed while it sends a message, the rest never arrives, and Flower would wait for two hours.
     """
@@ -337,10 +344,11 @@ class _Pulling:
 def answer_tasks(
     address: str, secret: bytes, answer: Callable[[Message], Message | Fault], wait: Callable[[], None]
 ) -> None:
-    """Answer the messages that the SuperNode with the runtime API at an address receives, one after another.
+    """Answer the messages that a SuperNode receives, one after another, by the function `answer`.
 
-    `wait` is called while there is none; it may end this function by raising an exception. Raises Over when the server
-    says that the study is over, and UserError when it turns this site away.
+    `address` is that of the SuperNode's runtime API, and `secret` the one that it was started with. `wait` is called
+    while there is no message; it may end this function by raising an exception. Raises Over when the server says that
+    the study is over, and UserError when it turns this site away.
     """
     from flwr.app import Message as OnWire
     from flwr.common.constant import SubStatus

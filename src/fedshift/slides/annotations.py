@@ -20,7 +20,8 @@ from ..io.text import read_json, readable
 Points = npt.NDArray[np.float64]
 
 ROLES = ("tumour", "hole", "ignore")
-"""The roles of a polygon: tumour; a hole in tumour; an area whose squares are left out."""
+"""The roles of an annotated area: tumour; a hole in tumour, which is normal tissue; an area that no patch is taken
+from."""
 NAMELESS = "None"
 """The name of a polygon that has none, as ASAP writes it."""
 GROUPS: dict[str, str] = {
@@ -35,21 +36,23 @@ GROUPS: dict[str, str] = {
     "ignore*": "ignore",
     NAMELESS: "ignore",
 }
-"""Roles of usual names: CAMELYON16 (`Tumor`, `_0`, ...), CAMELYON17 (`metastases`, `normal`), QuPath (`Ignore*`)."""
+"""The role of each usual name of an area or group: CAMELYON16 (`Tumor`, `_0`, ...), CAMELYON17 (`metastases`,
+`normal`), QuPath (`Ignore*`)."""
 AREAS = ("Polygon", "Spline", "Rectangle")
 """Types of annotations of ASAP that have an area; a spline counts as the polygon of its points."""
 LARGEST = 1 << 28
-"""Bytes that an XML file may have."""
+"""The most bytes of an XML file that is read."""
 Mask = npt.NDArray[np.bool_]
 Window = tuple[slice, slice]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """An area of a slide.
+    """An annotated area of a slide.
 
-    `names` are its own name and those of the groups around it, the closest first. `rings` are closed curves, each an
-    array (points, 2) of x and y in pixels at full resolution: a point is inside if it is inside an odd number of them.
+    `names` are the names of its group and of the groups around it (ASAP), or of its class and the classes above
+    (QuPath), the closest first. `rings` are closed curves, each an array (points, 2) of x and y in pixels at full
+    resolution: a point is inside the area if it is inside an odd number of rings.
     """
 
     names: tuple[str, ...]
@@ -57,7 +60,7 @@ class Shape:
 
 
 def read_shapes(path: Path) -> list[Shape]:
-    """Return the areas of an annotation file. What has no area, such as a point, is left out.
+    """Return the areas of an annotation file. Annotations without area, such as points, are left out.
 
     Raises UserError for a file that is neither ASAP's XML nor GeoJSON, or that is damaged.
     """
@@ -87,7 +90,10 @@ def _asap(path: Path) -> Iterator[Shape]:
 
 
 def _lineage(group: str, parents: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a group and the groups that it is part of, the closest first; a group may be part of another."""
+    """Return the name of a group of ASAP and of the groups that contain it, the closest first; NAMELESS for none.
+
+    `parents` maps each group to the group that contains it, or to ''.
+    """
     names = list[str]()
     while group not in ("", NAMELESS, *names):
         names.append(group)
@@ -96,7 +102,7 @@ def _lineage(group: str, parents: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _corners(annotation: ElementTree.Element) -> Points:
-    """Return the points of an annotation in their order. Some versions of ASAP write a decimal comma."""
+    """Return the points (n, 2) of an ASAP annotation in their order. Some versions of ASAP write a decimal comma."""
     nodes = sorted(annotation.iter("Coordinate"), key=lambda node: float(node.get("Order", "0").replace(",", ".")))
     return _points([[node.attrib[axis].replace(",", ".") for axis in "XY"] for node in nodes])
 
@@ -121,14 +127,14 @@ def _geojson(path: Path) -> Iterator[Shape]:
 
 
 def _classes(feature: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the class of a feature of QuPath and those that it is derived from: `Tumor: Positive`, then `Tumor`."""
+    """Return the class of a QuPath feature and those above it: `Tumor: Positive`, then `Tumor`; NAMELESS for none."""
     classification = (feature.get("properties") or {}).get("classification") or {}
     parts = str(classification.get("name") or NAMELESS).split(": ")
     return tuple(": ".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
 def _polygons(geometry: Mapping[str, Any]) -> list[Any]:
-    """Return the polygons of a geometry, each a list of rings: the outline, then its holes."""
+    """Return the polygons of a GeoJSON geometry, each a list of rings: the outline, then its holes."""
     if geometry["type"] == "GeometryCollection":
         return [polygon for inner in geometry["geometries"] for polygon in _polygons(inner)]
     if geometry["type"] == "MultiPolygon":
@@ -139,9 +145,10 @@ def _polygons(geometry: Mapping[str, Any]) -> list[Any]:
 
 
 def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> dict[str, list[Shape]]:
-    """Return the shapes of each role. `groups` gives the roles of names, without regard to case.
+    """Return the shapes of each role: tumour, hole and ignore.
 
-    The closest name that has a role decides. Raises UserError that lists the names without a role.
+    `groups` maps names to roles, without regard to case. The closest name of a shape that has a role decides. Raises
+    UserError, located at `path`, that lists the names without a role.
     """
     roles = {folded(name): role for name, role in groups.items()}
     sorted_shapes = {role: list[Shape]() for role in ROLES}
@@ -160,7 +167,10 @@ def by_role(path: Path, shapes: Iterable[Shape], groups: Mapping[str, str]) -> d
 
 
 def require_inside(path: Path, shapes: Iterable[Shape], size: tuple[int, int]) -> None:
-    """Raise UserError for a shape that lies wholly outside of a slide of this width and height."""
+    """Raise UserError for a shape that lies wholly outside of a slide of `size` (width, height).
+
+    `path` is the annotation file.
+    """
     for shape in shapes:
         points = np.concatenate(shape.rings)
         if (points.max(0) < 0).any() or (points.min(0) > size).any():
@@ -173,10 +183,11 @@ def require_inside(path: Path, shapes: Iterable[Shape], size: tuple[int, int]) -
 
 
 def inside(rings: Sequence[Points], scale: float, shape: tuple[int, int]) -> tuple[Window, Mask]:
-    """Return which pixels of a grid have their centre inside an odd number of rings, and the window that holds these.
+    """Return a window of a pixel grid, and a mask of the pixels in it whose centre is inside an odd number of rings.
 
-    `scale` is the side of a pixel in the units of the rings, `shape` the rows and columns of the grid. A centre on the
-    left or upper edge is inside, one on the right or lower edge is not: areas that share an edge share no pixel.
+    The window holds all such pixels. `scale` is the side of a pixel in the units of the rings, `shape` the rows and
+    columns of the grid. A centre on the left or upper edge is inside, one on the right or lower edge is not: areas that
+    share an edge share no pixel.
     """
     # the centres of pixels are whole numbers
     start = np.concatenate(rings) / scale - 0.5
@@ -205,7 +216,10 @@ def inside(rings: Sequence[Points], scale: float, shape: tuple[int, int]) -> tup
 
 
 def area(shapes: Iterable[Shape], holes: Iterable[Shape], scale: float, shape: tuple[int, int]) -> Mask:
-    """Return which pixels of a grid lie in any of the shapes and in none of the holes."""
+    """Return a mask (rows, columns) of the pixels of a grid that lie in any of the shapes and in none of the holes.
+
+    `scale` is the side of a pixel in the units of the shapes, `shape` the rows and columns of the grid.
+    """
     mask = np.zeros(shape, bool)
     for value, group in ((True, shapes), (False, holes)):
         for member in group:

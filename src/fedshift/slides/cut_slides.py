@@ -50,20 +50,20 @@ from .squares import (
 LINE = 15
 GAP = 8
 ACROSS = 5
-"""Pixels of a line of text and between slides, and slides side by side."""
+"""Of a contact sheet: pixels of a line of text, pixels between slides, and the number of slides in a row."""
 TUMOUR = (213, 94, 0)
 TISSUE = (0, 114, 178)
 """Orange and blue, which colour-blind readers can tell apart."""
 LEGEND = "orange: annotated tumour; blue line: rim of the tissue; dots: patches, orange tumour, blue normal"
 TABLE = "images.csv"
 ACCOUNT = "patches.json"
-"""The table of patches, and the account of how they were made, in the folder that is written."""
+"""File names in the folder that is written: the table of patches, and the record of how they were made."""
 DIFFERS = 0.05
-"""The relative difference of pixel sizes that is overlooked: a slide may be this much coarser than its patches."""
+"""The relative difference of pixel sizes that is tolerated: a slide may be this much coarser than its patches."""
 SHEET = 40
 """The most slides on a contact sheet."""
 Tile = tuple[Pixels, Sequence[str]]
-"""A slide on a contact sheet: its thumbnail with what was found, and lines of text below it."""
+"""A slide on a contact sheet: its thumbnail with tumour, tissue and patches marked, and lines of text below it."""
 NEEDED = ("slide", "site", "patient")
 KNOWN = (*NEEDED, "annotation", "mpp", "label")
 WRITTEN = ("path", "label", "site", "patient", "slide", "x", "y", "mpp", "tumour_fraction", "tissue_fraction", "weight")
@@ -76,7 +76,8 @@ RESERVED = (*WRITTEN, "sample", "base")
 class Slide:
     """A row of the table of slides.
 
-    `where` is its place, `name` that of the file without its ending, and `further` holds its further columns.
+    `where` is the file and line of the row, for messages; `name` the name of the slide's file without its ending; `mpp`
+    the micrometres per pixel, None to take those of the file; and `further` the cells of further columns, by column.
     """
 
     where: str
@@ -91,12 +92,12 @@ class Slide:
 
     @property
     def key(self) -> str:
-        """Return the name that no other slide of the table has."""
+        """The name of the slide that no other slide of the table has: SITE/PATIENT/NAME."""
         return f"{self.site}/{self.patient}/{self.name}"
 
 
 def read_slides(table: Path) -> tuple[list[Slide], list[UserError]]:
-    """Return the rows of a table of slides whose cells can be used, and an error for each fault of the others.
+    """Return the slides of all valid rows of a table, and an error for each fault of the other rows.
 
     Raises UserErrors for an unreadable file, and one without rows or without a column that it needs.
     """
@@ -161,7 +162,7 @@ def _number(cell: str) -> float:
 
 
 def _repeated(slides: Sequence[Slide]) -> Iterator[UserError]:
-    """Yield an error for each slide whose file, or whose name beside its site and patient, is in an earlier row."""
+    """Yield an error for each slide that has the file, or the site, patient and file name, of an earlier row."""
     files = dict[Path, str]()
     keys = dict[str, str]()
     for slide in slides:
@@ -173,7 +174,10 @@ def _repeated(slides: Sequence[Slide]) -> Iterator[UserError]:
 
 
 def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iterable[Chosen]) -> Pixels:
-    """Return the thumbnail of a slide with its tumour, the rim of its tissue and the places of its patches."""
+    """Return the thumbnail of a slide with its tumour, the rim of its tissue and the middles of its patches marked.
+
+    `tumour` and `tissue` are masks of the shape `grid.mask`; `chosen` are the squares that become patches.
+    """
     # the middle pixel of each block stands for it
     every = slice(survey.reduction // 2, None, survey.reduction)
     picture = survey.thumbnail.copy()
@@ -191,7 +195,7 @@ def overlay(survey: Survey, grid: Grid, tumour: Mask, tissue: Mask, chosen: Iter
 
 
 def sheet(tiles: Sequence[Tile]) -> Image.Image:
-    """Return the contact sheet of the slides of a site."""
+    """Return the contact sheet of a site: one picture with the thumbnails of its slides and their lines of text."""
     lines = max(len(words) for _, words in tiles)
     wide = THUMBNAIL + GAP
     high = THUMBNAIL + GAP + lines * LINE
@@ -211,7 +215,7 @@ def sheet(tiles: Sequence[Tile]) -> Image.Image:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the table of patches, how many it lists, and the contact sheets."""
+    """What `cut` wrote: the table of patches, the number of patches of each label, and the contact sheets."""
 
     table: Path
     patches: dict[str, int]
@@ -221,12 +225,12 @@ class Written:
 def cut(
     table: Path, out: Path, settings: Settings, *, version: str, key: Path | None = None, threads: int = 1
 ) -> Written:
-    """Cut all slides of a table, and write `out`, whole or not at all.
+    """Cut all slides of a table into patches, and write them into the new folder `out`, whole or not at all.
 
-    `version` is that of this package, for the account. As many slides as there are `threads` are cut at a time.
-    `key` is the file with the secret of pseudonyms for patients and slides; without it they keep their names. Raises
-    UserErrors for all faults of settings, table, slides and annotations before anything is written, and UserError for a
-    folder that is there already.
+    `version` is that of this package, for the record. As many slides as there are `threads` are cut at a time. `key` is
+    the file with the secret of pseudonyms for patients and slides; without it they keep their names. Raises UserErrors
+    for all faults of settings, table, slides and annotations before anything is written, and UserError if `out` exists
+    already.
     """
     settings.require()
     with extra("slides", "fedshift patches"):
@@ -272,7 +276,7 @@ def _sound(table: Path, settings: Settings) -> list[Slide]:
 
 
 def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
-    """Return the grid of a slide. Raises UserError for a slide that is too coarse or too small."""
+    """Return the grid of squares of a slide. Raises UserError for a slide that is too coarse or too small."""
     grid = Grid(settings, settings.mpp / pyramid.mpp, pyramid.size)
     if grid.scale < 1 - DIFFERS:
         problem = f"has {pyramid.mpp:.4g} micrometres per pixel, which is coarser than --mpp {settings.mpp:g}"
@@ -302,7 +306,8 @@ def _write(
 ) -> tuple[Written, list[dict[str, Any]]]:
     """Write patches, table and contact sheets into the empty folder `new`, which is to become `out`.
 
-    `slides` are each as it is, and under the names that are written. Returns what was written, and the account of each.
+    `slides` are pairs: the slide, and the slide under the names to write (pseudonyms, if any). Returns what was
+    written, and the record of each slide for patches.json.
     """
     numbers = Counter[str]()
     accounts = list[dict[str, Any]]()
@@ -334,7 +339,10 @@ def _write(
 def _cut(
     slide: Slide, shown: Slide, folder: Path, settings: Settings
 ) -> tuple[list[dict[str, Any]], dict[str, Any], Tile]:
-    """Cut one slide, and return rows of the table of patches, its part of the account, and its place on the sheet."""
+    """Cut a slide into patches in `folder`; return its rows of the table of patches, its record, and its tile.
+
+    `shown` is the slide under the names to write. The record is for patches.json, the tile for the contact sheet.
+    """
     with opened(slide.path, slide.mpp) as pyramid:
         grid = _grid(pyramid, settings)
         shapes = _shapes(slide, pyramid, settings)
@@ -376,7 +384,7 @@ def _cut(
 def _patches(
     pyramid: Pyramid, grid: Grid, squares: Labelled, chosen: Chosen, shown: Slide, folder: Path
 ) -> list[dict[str, Any]]:
-    """Write patches of one label, and return their rows of the table."""
+    """Write the patches of one label of a slide as PNG files, and return their rows of the table of patches."""
     settings = grid.settings
     rows = list[dict[str, Any]]()
     (folder / shown.site / shown.patient).mkdir(parents=True, exist_ok=True)
@@ -393,7 +401,10 @@ def _patches(
 
 
 def _warnings(pyramid: Pyramid, threshold: float, share: float, numbers: dict[str, int]) -> list[str]:
-    """Return what a person should look at on the contact sheet, each in a few words."""
+    """Return short warnings about a slide: pixel size, saturation threshold, share of tissue, missing patches.
+
+    `share` is the share of tissue on the slide, and `numbers` counts its patches by label.
+    """
     stated, read = pyramid.mpp, pyramid.mpp_of_file
     differs = read is not None and abs(read - stated) > DIFFERS * stated
     cases = [

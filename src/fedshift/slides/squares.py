@@ -32,16 +32,16 @@ MOST = 20.0
 SQUARE = 0.02
 """The largest relative difference between the sides of a pixel that counts as square."""
 COARSER = 1.01
-"""How many times coarser than asked for a level may be: its stated downsample is a quotient of rounded sizes."""
+"""How many times coarser than wanted a level may be: its stated downsample is a quotient of rounded sizes."""
 ASK = "ask who scanned it, and write the size into the column mpp"
 
 
 @dataclass(frozen=True)
 class Pyramid:
-    """An open slide whose pixel size is known.
+    """An open slide (an image pyramid of several levels of resolution) whose pixel size is known.
 
-    `mpp` is the size of a pixel at full resolution in micrometres, `mpp_of_file` what the file says, if it does.
-    Coordinates are pixels at full resolution, from the top left corner.
+    `mpp` is the size of a pixel at full resolution in micrometres, `mpp_of_file` the size that the file states, or
+    None. Coordinates are pixels at full resolution, from the top left corner.
     """
 
     path: Path
@@ -51,24 +51,24 @@ class Pyramid:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return width and height at full resolution."""
+        """The width and height of the slide in pixels at full resolution."""
         width, height = self.slide.dimensions
         return width, height
 
     @property
     def vendor(self) -> str:
-        """Return the format of the file, as OpenSlide calls it."""
+        """The format of the file, as OpenSlide calls it, such as `aperio`."""
         return str(self.slide.properties.get("openslide.vendor", "unknown"))
 
     def level(self, scale: float) -> int:
-        """Return the coarsest level that is at least as fine as `scale` pixels of full resolution for one."""
+        """Return the number of the coarsest level whose pixels cover at most `scale` pixels of full resolution."""
         return self.slide.get_best_level_for_downsample(scale * COARSER)
 
     def read(self, x: float, y: float, columns: int, rows: int, scale: float, resample: Image.Resampling) -> Pixels:
-        """Return a region as an array (rows, columns, 3), with white where the slide was not scanned.
+        """Return a region as an RGB array (rows, columns, 3), with white where the slide was not scanned.
 
-        `x` and `y` are its top left corner, and `scale` is how many pixels of full resolution one of its pixels covers.
-        Raises UserError where the file is damaged.
+        `x` and `y` are the region's top left corner in pixels at full resolution, and `scale` is how many of these
+        pixels one pixel of the array covers along a side. Raises UserError where the file is damaged.
         """
         import openslide
 
@@ -92,7 +92,7 @@ class Pyramid:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """Return an RGB image, white where it is transparent: areas without a scan would be black otherwise."""
+    """Return an image in RGB, white where it is transparent: areas without a scan would be black otherwise."""
     if image.mode != "RGBA":
         return image.convert("RGB")
     white = Image.new("RGB", image.size, "white")
@@ -102,9 +102,10 @@ def on_white(image: Image.Image) -> Image.Image:
 
 @contextlib.contextmanager
 def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
-    """Open a whole slide. `mpp` is its pixel size in micrometres from the table; None if only its file can say it.
+    """Open a whole slide inside the context, and yield it with its pixel size.
 
-    Raises UserError for a file other than a slide, and for one whose pixel size nobody knows.
+    `mpp` is the pixel size in micrometres that the table states; None to read it from the file. Raises UserError for a
+    file other than a slide, and for one whose pixel size nobody knows.
     """
     import openslide
 
@@ -124,9 +125,10 @@ def opened(path: Path, mpp: float | None = None) -> Iterator[Pyramid]:
 
 
 def mpp_of_file(path: Path, properties: Mapping[str, Any], required: bool) -> float | None:
-    """Return the side of a pixel in micrometres that a file states, or None where it states none.
+    """Return the side of a pixel in micrometres by the `properties` of a slide; None where they have none.
 
-    Raises UserError where it is `required`, and absent, impossible, or not the same in both directions.
+    Raises UserError, located at `path`, where it is `required`, and absent, impossible, or not the same in both
+    directions.
     """
     try:
         across, down = (float(properties[side]) for side in SIDES)
@@ -160,7 +162,7 @@ MEDIAN = 7
 LEAST_AREA = 1e5
 """The least area of a piece of tissue, in square micrometres (0.1 mm²)."""
 FAINT = 10
-"""A threshold below it separates noise from noise, as on a blank or an unstained slide."""
+"""A saturation threshold below it separates noise from noise, as on a blank or an unstained slide."""
 MUCH = 0.9
 """A larger share of tissue is more than a slide has: the threshold has found something else."""
 INK = 10
@@ -178,14 +180,14 @@ class Settings:
     ----------
     mpp : micrometres per pixel of a patch
     size : pixels along a side of a patch
-    core : pixels along a side of the square in its middle, of which the label speaks
+    core : pixels along a side of the patch's central square, whose content decides the label
     tissue : `otsu`, or the saturation (0 to 254) above which a pixel is tissue
-    tissue_share : a normal square has more tissue than this share
-    tumour_share : a tumour square has at least this share of tumour, and some; squares with less are left out
+    tissue_share : a square is normal only if tissue covers more than this share of it
+    tumour_share : a square is tumour only if it has at least this share of tumour; squares with less are left out
     per_slide : the most patches of a slide
     seed : seed of the sampling
-    mask_mpp : micrometres per pixel of the masks, about: a square has a whole number of them
-    groups : roles of the names of annotations
+    mask_mpp : micrometres per mask pixel, rounded so that a square has a whole number of mask pixels
+    groups : role (tumour, hole or ignore) of each name of annotations
     """
 
     mpp: float = 1.0
@@ -200,7 +202,7 @@ class Settings:
     groups: dict[str, str] = field(default_factory=lambda: dict(GROUPS))
 
     def require(self) -> None:
-        """Raise UserErrors for values that are impossible."""
+        """Raise UserErrors for impossible values, located at the options of `fedshift patches` that set them."""
         tissue = self.tissue == "otsu" or (self.tissue.isdecimal() and int(self.tissue) < 255)
         rules = [
             ("--mpp", 0.05 <= self.mpp <= 100, "lies between 0.05 and 100 micrometres"),
@@ -218,12 +220,12 @@ class Settings:
 
     @property
     def margin(self) -> int:
-        """Return the pixels between the rim of a patch and its central square."""
+        """The number of patch pixels between the rim of a patch and its central square."""
         return (self.size - self.core) // 2
 
     @property
     def cells(self) -> int:
-        """Return the pixels of the mask along a side of a square."""
+        """The number of mask pixels along a side of a square."""
         return max(round(self.core * self.mpp / self.mask_mpp), 1)
 
 
@@ -236,7 +238,7 @@ class Grid:
     Parameters
     ----------
     settings : rules by which the slide is cut
-    scale : length of a pixel of a patch
+    scale : side of a pixel of a patch
     size : width and height of the slide
     """
 
@@ -246,39 +248,39 @@ class Grid:
 
     @property
     def side(self) -> float:
-        """Return the length of a square."""
+        """The side of a square, in pixels of the slide."""
         return self.settings.core * self.scale
 
     @property
     def pixel(self) -> float:
-        """Return the length of a pixel of the mask."""
+        """The side of a mask pixel, in pixels of the slide."""
         return self.side / self.settings.cells
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return the rows and columns of whole squares."""
+        """The number of rows and columns of squares that lie wholly on the slide."""
         columns, rows = (math.floor(length / self.side + 1e-9) for length in self.size)
         return rows, columns
 
     @property
     def mask(self) -> tuple[int, int]:
-        """Return the rows and columns of the mask."""
+        """The number of rows and columns of mask pixels."""
         rows, columns = self.shape
         return rows * self.settings.cells, columns * self.settings.cells
 
     def shares(self, mask: Mask) -> Shares:
-        """Return the share of each square that a mask covers, (rows, columns)."""
+        """Return the share of each square that `mask`, of the shape `self.mask`, covers: (rows, columns)."""
         rows, columns = self.shape
         cells = self.settings.cells
         counts = mask.reshape(rows, cells, columns, cells).sum((1, 3), dtype=np.int64)
         return counts / cells**2
 
     def corners(self, places: Places) -> Places:
-        """Return x and y of the top left corners of patches; `places` are rows and columns of squares, (n, 2)."""
+        """Return x and y (n, 2) of the top left corners of patches; `places` (n, 2) are rows and columns of squares."""
         return np.rint(places[:, ::-1] * self.side - self.settings.margin * self.scale).astype(np.int64)
 
     def whole(self) -> Mask:
-        """Return which squares have their whole patch on the slide."""
+        """Return a mask (rows, columns) of the squares whose whole patch lies on the slide."""
         rows, columns = self.shape
         corners = self.corners(np.argwhere(np.ones((rows, columns), bool)))
         length = self.settings.size * self.scale
@@ -288,7 +290,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Labelled:
-    """The squares of a slide: shares of tumour and of tissue, and which have which label; arrays (rows, columns)."""
+    """The squares of a slide: shares of tumour and of tissue, and masks of either label; arrays (rows, columns)."""
 
     tumour_share: Shares
     tissue_share: Shares
@@ -297,11 +299,12 @@ class Labelled:
 
 
 def label(grid: Grid, tumour: Mask, tissue: Mask, ignored: Mask | None) -> Labelled:
-    """Label each square of a slide by the rule of WILDS; the three masks have the grid's shape of a mask.
+    """Label each square of a slide as tumour or normal by the rule of WILDS.
 
-    A square with any tumour is tumour, or one with at least `tumour_share` of it. A square without tumour is normal if
-    tissue covers more than `tissue_share` of it. All others are left out: those with less tumour than asked for, those
-    that an ignored area touches, and those whose patch would leave the slide.
+    `tumour`, `tissue` and `ignored` are masks of the shape `grid.mask`. A square with any tumour is tumour, or one with
+    at least `tumour_share` of it. A square without tumour is normal if tissue covers more than `tissue_share` of it.
+    All others are left out: those with less tumour than asked for, those that an ignored area touches, and those whose
+    patch would leave the slide.
     """
     settings = grid.settings
     tumour_share = grid.shares(tumour)
@@ -316,7 +319,7 @@ def label(grid: Grid, tumour: Mask, tissue: Mask, ignored: Mask | None) -> Label
 
 @dataclass(frozen=True)
 class Chosen:
-    """Squares of one label that become patches: their places (n, 2), and how many squares each one stands for."""
+    """The squares of one label that become patches: rows and columns (n, 2), and how many squares each stands for."""
 
     label: str
     places: Places
@@ -324,9 +327,10 @@ class Chosen:
 
 
 def choose(squares: Labelled, settings: Settings, slide: str) -> list[Chosen]:
-    """Draw squares of a slide: up to half of them tumour, and normal ones; where one label is short, more of the other.
+    """Draw the squares of a slide that become patches: half tumour, half normal, filled up where one is scarce.
 
-    The draw depends on the seed and the slide's name alone, so that further slides in the table change nothing.
+    At most `settings.per_slide` squares are drawn. The draw depends on the seed and on `slide`, the slide's name,
+    alone, so that further slides in the table change nothing.
     """
     # crc32 and not hash: Python's own hash of a text differs from process to process
     rng = np.random.default_rng([settings.seed, zlib.crc32(slide.encode())])
@@ -340,10 +344,10 @@ def choose(squares: Labelled, settings: Settings, slide: str) -> list[Chosen]:
 
 @dataclass(frozen=True)
 class Survey:
-    """A slide at the resolution of the mask.
+    """A slide at the resolution of the masks.
 
-    `saturation` is (rows, columns) of the mask, uint8; `histogram` counts its 256 values; `thumbnail` shows the slide
-    `reduction` times smaller than the mask.
+    `saturation` (rows, columns) holds the saturation of each mask pixel, uint8; `histogram` counts its 256 values;
+    `thumbnail` shows the slide `reduction` times smaller than the mask.
     """
 
     saturation: Pixels
@@ -353,7 +357,7 @@ class Survey:
 
 
 def survey(pyramid: Pyramid, grid: Grid) -> Survey:
-    """Read a whole slide at the resolution of the mask, region by region."""
+    """Read a whole slide at the resolution of the masks, region by region; return its saturation and thumbnail."""
     rows, columns = grid.mask
     reduction = math.ceil(max(rows, columns) / THUMBNAIL)
     down = pyramid.slide.level_downsamples[pyramid.level(grid.pixel)]
@@ -376,7 +380,7 @@ def survey(pyramid: Pyramid, grid: Grid) -> Survey:
 
 
 def saturation(rgb: Pixels) -> Pixels:
-    """Return the saturation (HSV, 0 to 255) of pixels (..., 3); 0 for ink, which does not count as tissue."""
+    """Return the saturation (HSV, 0 to 255) of RGB pixels (..., 3); 0 for ink, which does not count as tissue."""
     red = rgb[..., 0].astype(np.int16)
     green = rgb[..., 1]
     most = rgb.max(-1).astype(np.int32)
@@ -386,10 +390,11 @@ def saturation(rgb: Pixels) -> Pixels:
 
 
 def otsu(histogram: npt.NDArray[np.int64]) -> float:
-    """Return the threshold that separates the values 0, 1, ... of a histogram best: larger ones are in front.
+    """Return Otsu's threshold of a histogram over the values 0, 1, ...: larger values are foreground.
 
-    It has the largest variance between both sides. Where several have, as between two single values, it is the middle
-    of them. With one value alone it is the last of the histogram, so that nothing is in front.
+    The threshold maximises the variance between background and foreground. Where several do, as between two single
+    values, it is the middle of them. If only one value occurs, it is the last value of the histogram: nothing is
+    foreground.
     """
     counts = histogram.astype(np.float64)
     below = counts.cumsum()
@@ -405,10 +410,10 @@ def otsu(histogram: npt.NDArray[np.int64]) -> float:
 
 
 def tissue(saturations: Pixels, threshold: float, side: float) -> Mask:
-    """Return where a slide has tissue: saturation above the threshold, without specks.
+    """Return a mask of a slide's tissue, which is more saturated than `threshold`, without specks.
 
-    A median filter of 7 x 7 pixels smooths it, and pieces below 0.1 mm² are dropped; `side` is that of a pixel in
-    micrometres.
+    `saturations` (rows, columns) are those of a survey. A median filter of 7 x 7 pixels smooths the mask, and pieces
+    below 0.1 mm² are dropped; `side` is the side of a pixel in micrometres.
     """
     counts = (saturations > threshold).view(np.uint8)
     for axis in (0, 1):
