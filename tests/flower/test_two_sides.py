@@ -321,7 +321,7 @@ def test_a_site_that_keeps_its_rows_says_so(root: Path) -> None:
     assert SUMS in said
     assert isinstance(answer, Fault)
     # 10 patients, of whom two or three are for the test
-    assert "of fewer than 5 none leaves" in answer.reason
+    assert "sums of fewer than 5 never leave" in answer.reason
 
 
 def test_another_study_is_refused(root: Path) -> None:

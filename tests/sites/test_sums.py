@@ -145,7 +145,7 @@ def test_groups_have_five_patients_or_more_and_there_are_five_to_twenty_or_one(p
 
 
 def test_of_fewer_than_five_patients_nothing_leaves() -> None:
-    with pytest.raises(UserError, match="of 4 test patients, and of fewer than 5 none leaves"):
+    with pytest.raises(UserError, match="cover 4 test patients, and sums of fewer than 5 never leave"):
         groups(range(4))
 
 

@@ -12,7 +12,7 @@ from ..study.run import Run
 
 
 def without_places(run: Run) -> Run:
-    """Return the run with the names of its files but not their folders, which may be private."""
+    """Return a copy of the run in which paths of files have lost their folders, which may be private."""
 
     def named(plugin: Plugin) -> Plugin:
         return plugin.model_copy(update={k: Path(v.name) for k, v in plugin if isinstance(v, PurePath)})

@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 IGNITE = "0.5"
 """Earliest version of pytorch-ignite that works."""
 SIGNS = ("$", "%", "@")
-"""The first characters of texts that MONAI does not take for text."""
+"""First characters of texts that MONAI does not read as text, but as code, a file or a reference."""
 RELATIVE = re.compile(r"([@%])(?=#|::)")
-"""References that MONAI resolves inside a text."""
+"""Relative references, which MONAI resolves also inside of a text."""
 MARKER = "fedshift-export.json"
 """File that lists the files of an export: the next export may replace these."""
 FILES = "--meta_file configs/metadata.json --config_file configs/inference.json"
+"""Options of `monai.bundle` that name the two files of configuration of a bundle."""
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def export(folder: Path, inference: Inference, out: Path) -> Path:
 
 
 def quoted(value: Any) -> Any:
-    """Return the content of a JSON file so that MONAI takes all of its texts for text.
+    """Return the content of a JSON file, changed so that MONAI reads all of its texts as text.
 
     MONAI runs a text that begins with `$` as Python, puts another file in the place of one with `%`, and looks up what
     follows `@`. Names of classes and sites, and titles, come from the study that trained the run: an apostrophe is put
@@ -113,7 +114,10 @@ def quoted(value: Any) -> Any:
 
 
 def metadata(run: Run, model: torch.nn.Module, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the content of metadata.json; `monai.bundle verify_net_in_out` compares it with the network."""
+    """Return the content of metadata.json for a network; `shape` is that of one stored image, channels first.
+
+    `monai.bundle verify_net_in_out` compares it with the network.
+    """
     card = run.data.card
     classes = run.data.dataset.classes
     x, logits = _extremes(run, model, shape)
@@ -171,14 +175,15 @@ def _numbered(names: Iterable[str]) -> dict[str, str]:
 
 
 def part(name: str) -> str:
-    """Return where MONAI finds a function or class of `monai_parts`."""
+    """Return the name by which MONAI imports the function or class `name` of `monai_parts`."""
     return f"fedshift.export.monai_parts.{name}"
 
 
 def _what_is_written(task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the transform of logits and the handler that writes them: a table of classes, or a picture of each image.
+    """Return the configuration of a transform of the logits and of the handler that writes predictions.
 
-    MONAI's own saver writes numbers of images; pictures are written as by `fedshift apply`.
+    They write a table of class probabilities or, for a task with pictures such as segmentation, a picture of each image
+    as `fedshift apply` does, since MONAI's own savers do not know the size of the image file.
     """
     if task.pictures:
         return {"_target_": "monai.transforms.Identityd", "keys": "pred"}, {
@@ -197,7 +202,7 @@ def _what_is_written(task: Task) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def configuration(inference: Inference, task: Task) -> dict[str, Any]:
-    """Return the content of inference.json. Users set `bundle_root`, `dataset_dir` and `inference`."""
+    """Return the content of inference.json, MONAI's workflow. Users set bundle_root, dataset_dir and inference."""
     postprocessing, saver = _what_is_written(task)
     return {
         "imports": ["$import torch"],
@@ -255,7 +260,10 @@ def configuration(inference: Inference, task: Task) -> dict[str, Any]:
 
 
 def readme(run: Run, name: str, client: str | None) -> str:
-    """Return docs/README.md: what the network of run `name` is, where it comes from and how to run it."""
+    """Return docs/README.md: what the network of run `name` is, where it comes from and how to run it.
+
+    `client` is the client whose network it is, or None for the global network.
+    """
     card = run.data.card
     network = f"that of the client {client}, with what stayed there" if client else "the global one"
     facts = [

@@ -52,14 +52,14 @@ Score = tuple[str, float]
 
 @dataclass(frozen=True)
 class Account:
-    """One run, in words that MLflow takes: names of letters, digits and `_-.`, tags with `/` too; finite values.
+    """What is exported of one run, in names that MLflow accepts (letters, digits, `_-.`, in tags also `/`).
 
     `settings` are those of the run by dotted path, and the settings of its inferences that differ from the defaults.
     `rounds` has (tag, round, value), with tags such as `loss/train/SITE`, `loss/train/mean` and `total/floats_up`;
-    `scores` has (tag, value), such as `accuracy/tsmobn/SITE`, for the network after round `kept`. `clock` maps a round
-    to the time when it ended, in seconds since 1970, and 0 to the start of the first. Times are the durations of rounds
-    added to the start of the last process that trained the run: after an interruption, rounds have later times than
-    their true ones.
+    `scores` has (tag, value), such as `accuracy/tsmobn/SITE`, for the network after round `kept`. All values are
+    finite. `facts` say how it was trained, such as device, seconds and commit. `clock` maps a round to the time when it
+    ended, in seconds since 1970, and 0 to the start of the first. Times are the durations of rounds added to the start
+    of the last process that trained the run: after an interruption, rounds have later times than their true ones.
     """
 
     id: str
@@ -72,17 +72,17 @@ class Account:
 
     @property
     def name(self) -> str:
-        """Return the name for people and folders; it says so where images are synthetic."""
+        """The name of the run in MLflow: its id, followed by `-synthetic` if its images are synthetic."""
         return f"{self.id}-synthetic" if self.facts["synthetic"] else self.id
 
     @property
     def digest(self) -> str:
-        """Return a digest of all that is exported."""
+        """A digest of everything that is exported of the run."""
         return digest.of(asdict(self), 16)
 
 
 def trained(plan: Plan, paths: Paths) -> list[Run]:
-    """Return the runs of a study whose files are all there. Raises UserError where there is none."""
+    """Return the runs of a study whose files of the training all exist. Raises UserError if there is none."""
     runs = [r for r in plan.runs.values() if all((paths.run(r.id) / name).exists() for name in TRAINED)]
     if not runs:
         fault = "no run is trained: there is nothing to export"
@@ -91,7 +91,7 @@ def trained(plan: Plan, paths: Paths) -> list[Run]:
 
 
 def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]:
-    """Yield the account of each run, one after another. Raises UserError for a damaged file."""
+    """Yield what is exported of each run as an `Account`, one after another. Raises UserError for a damaged file."""
     scores = _scores(plan, paths)
     for run in runs:
         manifest, started = _manifest(paths.run_files(run.id).manifest)
@@ -109,7 +109,7 @@ def accounts(plan: Plan, paths: Paths, runs: Iterable[Run]) -> Iterator[Account]
 
 
 def word(name: str) -> str:
-    """Return a name as part of a tag.
+    """Return a name, such as that of a site, as a valid part of a tag of MLflow.
 
     Characters that MLflow does not take are replaced; a digest at the end then keeps different names apart.
     """
@@ -121,14 +121,17 @@ def word(name: str) -> str:
 
 
 def text(value: Any) -> str:
-    """Return a setting or a fact as MLflow shows it: words as they are, all other values and empty words as JSON."""
+    """Return a value as MLflow shows it: a text as it is, and any other value, or an empty text, as JSON."""
     if isinstance(value, str) and value:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def _settings(plan: Plan, run: Run) -> dict[str, Any]:
-    """Return the settings of a run, without folders of files, and changed ones of inferences as `inferences.ID`."""
+    """Return the settings of a run by dotted path, without folders of files.
+
+    Settings of inferences that differ from their defaults are under `inferences.ID`.
+    """
     settings = {word(key): value for key, value in without_places(run).settings.items()}
     for name in plan.predictions(run.id):
         changed = plan.inferences[name].model_dump(mode="json", exclude_defaults=True)
@@ -138,7 +141,10 @@ def _settings(plan: Plan, run: Run) -> dict[str, Any]:
 
 
 def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
-    """Yield the values of every site, their means and totals for each round. A mean is NaN where a value is."""
+    """Yield (tag, round, value) for each site and round, and for the means and totals over sites.
+
+    `table` is a run's rounds.parquet. A mean is NaN where the value of a site is.
+    """
     sites = {site: word(site) for site in table["site"].unique()}
     # The mean is taken in NumPy, since that of pandas would pass over NaN: a mean of fewer sites is another quantity.
     parts: Iterable[tuple[Any, pd.DataFrame]] = table.groupby(["round", "split"])
@@ -157,7 +163,7 @@ def _rounds(table: pd.DataFrame) -> Iterator[Scalar]:
 
 
 def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
-    """Return the scores of each run in scores.csv, without undefined ones; nothing where the file is not there."""
+    """Return (tag, value) of each defined score in scores.csv by id of the run; an empty dict without this file."""
     scores: dict[str, list[Score]] = defaultdict(list)
     path = paths.study_files(plan.name).scores
     if path.exists():
@@ -170,7 +176,10 @@ def _scores(plan: Plan, paths: Paths) -> dict[str, list[Score]]:
 
 
 def _manifest(path: Path) -> tuple[dict[str, Any], float]:
-    """Return manifest.json of a run, and when its last process started, in seconds since 1970."""
+    """Return the content of a run's manifest.json, and when its last process started, in seconds since 1970.
+
+    Raises UserError for a file that is no manifest of a trained run.
+    """
     manifest = read_manifest(path)
     try:
         started = datetime.fromisoformat(manifest["started"]).timestamp()
@@ -187,11 +196,12 @@ def _facts(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 HOME = Path("results", "exports")
+"""Folder of MLflow's database and files if no other place is named."""
 DATABASE = f"sqlite:///{HOME / 'mlflow.db'}"
 RUN = "fedshift.run"
 """Tag by which an export recognises its runs."""
 DIGEST = "fedshift.digest"
-"""Tag with the digest of what was logged. It is set last, when a run is complete."""
+"""Tag with the digest of what was logged. It is set last: a run without it is incomplete."""
 LONGEST_PARAMETER = 6000
 """Most characters of a parameter."""
 PATIENCE = 10
@@ -227,13 +237,13 @@ def export(accounts: Iterable[Account], study: str, where: str | None = None) ->
 
 
 def _shown(uri: str) -> str:
-    """Return the URI without a user's name and password."""
+    """Return the URI without user name and password, for messages."""
     return re.sub(r"//[^/@\s]*@", "//", uri)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let loggers say nothing, and print nothing, within the block: MLflow comments on each table, run and error."""
+    """Silence loggers and standard output inside the context: MLflow comments on each table, run and error."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.ERROR))
     try:
@@ -258,7 +268,7 @@ def _plain_errors(uri: str) -> Iterator[None]:
 
 
 def _require_server(uri: str) -> None:
-    """Raise UserError where no server answers."""
+    """Raise UserError if no MLflow server answers at the URI within PATIENCE seconds."""
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
@@ -272,7 +282,7 @@ def _require_server(uri: str) -> None:
 
 
 def _require_database(uri: str) -> None:
-    """Raise UserError for a SQLite file that can neither be opened nor made."""
+    """Raise UserError if the SQLite file of the URI can neither be opened nor created."""
     from sqlalchemy.engine import make_url
 
     path = Path(make_url(uri).database or ":memory:")
@@ -285,7 +295,11 @@ def _require_database(uri: str) -> None:
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
-    """Return the id of an experiment, which is made where there is none."""
+    """Return the id of the experiment `name`, which is created if it does not exist.
+
+    `artifacts` is the URI of its folder of files, None for the server's choice. Raises UserError for a deleted
+    experiment.
+    """
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         return str(client.create_experiment(name, artifact_location=artifacts))
@@ -295,7 +309,10 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 
 
 def _keep(client: MlflowClient, experiment: str, account: Account) -> bool:
-    """Ensure that a run is logged completely, once and with its present content. Return whether it had to be logged."""
+    """Log a run unless it is logged completely and with the same content. Return whether it had to be logged.
+
+    All other runs of MLflow with the same id of fedshift are deleted.
+    """
     logged = client.search_runs([experiment], f"tags.`{RUN}` = '{account.id}'")
     complete = [
         run.info.run_id
@@ -311,7 +328,7 @@ def _keep(client: MlflowClient, experiment: str, account: Account) -> bool:
 
 
 def _log(client: MlflowClient, experiment: str, account: Account) -> str:
-    """Log an account as a new run, and return MLflow's id of it."""
+    """Log an account as a new run of MLflow, and return the id that MLflow gives it."""
     from mlflow.entities import Metric, Param, RunTag
 
     when = {number: int(1000 * seconds) for number, seconds in account.clock.items()}

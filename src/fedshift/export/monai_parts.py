@@ -46,7 +46,10 @@ def inference(settings: Mapping[str, Any]) -> Inference:
 
 
 def listed(of: Run, source: str) -> list[dict[str, str]]:
-    """Return the paths of the images of a folder, or of a CSV with the column `path`: all of one hospital."""
+    """Return the images of one hospital as MONAI's list of data: a dict `{"path": ...}` for each.
+
+    `source` is a folder, or a CSV with the column `path`.
+    """
     files = ImageFiles.of(of, Path(source))
     rows = files.listed()
     files.require(rows["path"])
@@ -54,12 +57,15 @@ def listed(of: Run, source: str) -> list[dict[str, str]]:
 
 
 def order(how: Inference, n: int) -> list[int]:
-    """Return the order of `n` images, for use as a sampler: batches decide what a test-time statistic sees."""
+    """Return the order in which the inference `how` predicts `n` images, as indices, for use as a sampler.
+
+    The order matters, since a statistic of test time is that of a batch.
+    """
     return [int(i) for i in how.image_order(n)]
 
 
 class ReadImage(Transform):
-    """Transform that adds `image` (channels, height, width), float32, to `{"path": ...}`, prepared as for a run."""
+    """MONAI transform that reads the file `path` and adds `image` (channels, height, width), prepared as for a run."""
 
     def __init__(self, of: Run, source: str) -> None:
         self.files = ImageFiles.of(of, Path(source))
@@ -73,11 +79,11 @@ class ReadImage(Transform):
 
 @dataclass(eq=False)
 class SiteInferer:
-    """Inferer and handler of a MONAI evaluator that predicts one hospital's images by a way of inference.
+    """Inferer and handler of a MONAI evaluator that predicts one hospital's images by the inference `how`.
 
     As a handler it enters the inference when the evaluator starts, and leaves it at the end, also after an error. As an
-    inferer it predicts one batch, by a copy of the network that it took at the start. `of` is the run of the network,
-    whose transforms say what black and white are.
+    inferer it predicts one batch, by a copy of the network that it took at the start. `loader` yields the batches of
+    all images of the hospital. `of` is the run of the network, whose transforms say what black and white are.
     """
 
     how: Inference
@@ -96,7 +102,7 @@ class SiteInferer:
         self.predict: Predict | None = None
 
     def attach(self, engine: Engine) -> None:
-        """Add the handlers to an engine."""
+        """Register the handlers for the start, the end and an error of an ignite engine."""
         engine.add_event_handler(Events.STARTED, self._enter)
         engine.add_event_handler(Events.COMPLETED, self._leave)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self._fail)
@@ -125,9 +131,9 @@ class SiteInferer:
 
 
 class PictureSaver:
-    """Handler that writes pictures and predictions.csv of an evaluator's logits, as `fedshift apply` does.
+    """Handler that writes pictures and predictions.csv from an evaluator's logits, as `fedshift apply` does.
 
-    `source` names the images of `listed`, which come in the order of the inference `how`.
+    `source` is the folder or CSV of images, which come in the order of the inference `how`.
     """
 
     def __init__(self, of: Run, source: str, how: Inference, output_dir: str) -> None:
@@ -139,7 +145,7 @@ class PictureSaver:
         self.numbers = np.empty((0, len(self.answers.columns)))
 
     def attach(self, engine: Engine) -> None:
-        """Add the handlers to an engine."""
+        """Register the handlers for the start, each batch and the end of an ignite engine."""
         engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
         engine.add_event_handler(Events.COMPLETED, self._write)
@@ -164,5 +170,5 @@ class PictureSaver:
 
 
 def named(key: str = "path") -> Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]:
-    """Return the function from a batch to the names of its files that `ClassificationSaver` asks for."""
+    """Return a function that gives MONAI's ClassificationSaver the file names of a batch, which are under `key`."""
     return lambda batch: [{"filename_or_obj": image[key]} for image in batch]

@@ -1,9 +1,9 @@
 """What both sides of a federation agree on: which studies real sites can run, what names a run, and its messages.
 
-Which tensors these have is found by a rehearsal, which trains one blank site in this process in the first, the second
-and the last round, with a few random images and one small step each. The names, shapes and types of all tensors that it
-is sent, and that it sends, are those of every site, since they follow from the network and the algorithm, not from
-images.
+The tensors of the messages are found by a rehearsal, which trains one blank site in this process in the first, the
+second and the last round, with a few random images and one small step each. The names, shapes and types of all tensors
+that the blank site receives and sends are those of every site, since they follow from the network and the algorithm,
+not from images.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {"batch_size": 2, "local_epochs": 1, "local_steps": None
 
 
 class _Blank:
-    """A transport to one site in this process, which notes what both sides send."""
+    """A transport to one site in this process, which records the names, shapes and types of all tensors in `forms`."""
 
     def __init__(self, site: Site, forms: MessageForms) -> None:
         self.names: Sequence[str] = (site.client.name,)
@@ -53,7 +53,10 @@ class _Blank:
 
 
 def rehearsed(specification: Specification, shape: Sequence[int], classes: int, clients: int) -> MessageForms:
-    """Return the forms of a run's messages, given the `shape` of one input, and the numbers of classes and of sites."""
+    """Return the names, shapes and types of all tensors in a run's messages, from the training of a blank site.
+
+    `shape` is that of one input; `classes` and `clients` are the numbers of classes and of sites.
+    """
     # More than there are classes, so that a row for each image is not one for each class.
     n = max(4, classes) + 3
     forms = MessageForms(tuple(shape), classes, clients, n)
@@ -76,7 +79,7 @@ def rehearsed(specification: Specification, shape: Sequence[int], classes: int, 
 
 
 def name_of(run: Run) -> str:
-    """Return the name of a run in messages, which does not depend on where a hospital keeps its table."""
+    """Return the name of a run in messages: equal at server and sites, wherever each keeps its table of images."""
     spec = json.loads(json.dumps(run.spec))
     for place in ("table", "moved_from"):
         spec["data"]["dataset"].pop(place, None)
@@ -84,7 +87,7 @@ def name_of(run: Run) -> str:
 
 
 def digest_of(run: Run) -> str:
-    """Return the digest of a run, of the code that trains it, and of the messages, which site and server must share."""
+    """Return a digest, equal at server and site, of a run, of the code that trains it, and of the code of messages."""
     return digest.of([name_of(run), train_code(run), digest.of_code("engine.site")])
 
 
@@ -101,7 +104,7 @@ def shape_of(run: Run) -> tuple[int, int, int]:
 
 
 def forms(run: Run, clients: int) -> MessageForms:
-    """Return the tensors that the messages of a run have between the server and a number of sites."""
+    """Return the names, shapes and types of all tensors in the messages of a run; `clients` is the number of sites."""
     shape, classes = shape_of(run), len(run.data.dataset.classes)
     return rehearsed(specification(run, shape), shape_after(run.transforms, shape), classes, clients)
 

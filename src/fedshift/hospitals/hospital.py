@@ -35,14 +35,14 @@ from . import agreed
 from .rows import SPLITS, packed_rows, packed_sums
 
 SENTENCE = f"{STAYS} here. What leaves is listed above. {REVEALS}"
-"""What each site is told about everything that leaves."""
+"""The last line of the list of what leaves a site."""
 
 
 def local_plan(plan: Plan, name: str, table: Path) -> Plan:
-    """Return the study as it is at one site: with the site's own table, and without other sites.
+    """Return the study `plan` as it is at the site `name`: with the site's own table, and without other sites.
 
-    The splits are those of the whole study, since each site is split with its own random numbers. Raises UserErrors
-    for what real sites cannot do, and UserError for a name that no site of the study has.
+    The splits are those of the whole study, since each site is split with its own random numbers. Raises UserErrors for
+    what real sites cannot do, and UserError for a name that no site of the study has.
     """
     agreed.require(plan)
     study = plan.study
@@ -53,13 +53,13 @@ def local_plan(plan: Plan, name: str, table: Path) -> Plan:
 
 
 class Hospital:
-    """The side of one site: opens its part of a run for each message, and answers.
+    """One site of a study, which answers the server's messages from its own images.
 
-    `local` is the study as it is at this site, and `runs` are its runs by their names in messages. With `rows`, those
-    of single images may leave the site at the end: labels and probabilities under pseudonyms; if not, sums over groups
-    of patients leave in their place. With `offers`, plug-ins may send what they derive from images before the first
-    round, such as mean spectra. `sent` counts the floats that have left the site so far, by kind of message and name of
-    tensor.
+    `local` is the study as it is at this site, and `runs` are its runs by their names in messages. With `rows`, a row
+    for each scored image may leave the site at the end, with label and probabilities under pseudonyms; without, sums
+    over groups of patients leave instead. With `offers`, plug-ins may send what they derive from images before the
+    first round, such as mean spectra. `sent` counts the floats that have left the site so far, by kind of message and
+    name of tensor.
     """
 
     def __init__(self, plan: Plan, name: str, table: Path, *, rows: bool, offers: bool, threads: int = 1) -> None:
@@ -75,7 +75,7 @@ class Hospital:
         self.sent: Counter[str] = Counter()
 
     def prepare(self) -> None:
-        """Prepare the site's images and divide them, unless this was done for the same table, images and code."""
+        """Prepare the site's images and assign their splits, unless both exist for the same table, images and code."""
         for key, data in self.local.data.items():
             files, run = self.paths.data_files(key), next(r for r in self.local.runs.values() if r.data.id == key)
             mark = files.folder.with_name(f".{key}.site.json")
@@ -93,7 +93,10 @@ class Hospital:
             write_json(mark, now)
 
     def answer(self, message: Message) -> Message | Fault:
-        """Answer one message of the server. What the site refuses becomes a fault, which is also said here."""
+        """Answer one message of the server.
+
+        A message that the site refuses, or fails to answer, gets a Fault with the reason, which is also printed here.
+        """
         kind = message.kind[:50]
         try:
             reply = self._answered(message)
@@ -136,30 +139,36 @@ class Hospital:
         return answer
 
     def forget(self) -> None:
-        """Remove what was kept of each run, and the record of what was asked: the runs may begin anew."""
+        """Delete the site's state of all runs, and its counts of answered messages, so that the runs may start anew."""
         for run in self.local.runs.values():
             shutil.rmtree(self.paths.run(run.id) / "site", ignore_errors=True)
 
     @property
     def gives(self) -> bool:
-        """Whether anything about test images leaves at the end: rows, or sums, which masks do not have."""
+        """Whether anything about test images leaves at the end: rows, or sums, which segmentation does not have."""
         return self.rows or self.local.study.task.has_probabilities
 
     def budgets(self, key: str) -> dict[str, int]:
-        """Return how many messages of each kind this site answers in a run."""
+        """Return the most messages of each kind that this site answers in the run named `key`."""
         forms, run = self.forms(key), self.runs[key]
         folder = self.paths.run(run.id) / "site"
         budgets = Requests(folder, self._digests[key], run.training, run.algorithm.canonical(), forms).budgets
         return {kind: budget for kind, budget in budgets.items() if kind != "rows" or self.gives}
 
     def forms(self, key: str) -> MessageForms:
-        """Return the tensors of a run's messages, which a site knows before the first one."""
+        """Return the names, shapes and types of all tensors in the messages of the run named `key`.
+
+        A site knows them before the first message.
+        """
         if key not in self._forms:
             self._forms[key] = agreed.forms(self.runs[key], self._clients)
         return self._forms[key]
 
     def _site(self, key: str) -> Site:
-        """Return this site's part of a run. The last one stays open: its network is built once for all its rounds."""
+        """Return the `Site` that computes this site's answers in the run named `key`.
+
+        The last one stays open: its network is built once for all its rounds.
+        """
         run = self.runs[key]
         device = take_device(self.threads)
         if key not in self._open:
@@ -186,7 +195,10 @@ class Hospital:
     # ---- after the last round
 
     def _scored(self, key: str, message: Message) -> Message:
-        """Return the rows of this site's scored images under drawn pseudonyms, or sums of them, as tensors."""
+        """Predict this site's images with the received networks, and return a message with their rows, or with sums.
+
+        The rows are under pseudonyms. Raises UserError if neither may leave the site.
+        """
         if not self.gives:
             raise UserError("rows of single images", "may not leave this site", "its scores are missing on the page")
         run = self.runs[key]
@@ -216,7 +228,7 @@ class Hospital:
 
 
 def leaves(hospital: Hospital) -> Iterator[str]:
-    """Yield lines that say what leaves a site, and the budget of each kind of message."""
+    """Yield lines for a site's people: the tensors that leave it, and how many messages of each kind it answers."""
     for key, run in hospital.runs.items():
         forms, budgets = hospital.forms(key), hospital.budgets(key)
         yield f"  {run.method}, bn {run.bn}, seed {run.seed}: {run.training.rounds} rounds"

@@ -38,22 +38,23 @@ if TYPE_CHECKING:
 
 
 PEOPLE = ("sample", "patient")
-"""Columns that travel as drawn numbers."""
+"""Columns of identifiers that are replaced by pseudonyms, which are numbers."""
 SPLITS = ("test", "val")
+"""The splits of which a site may send rows."""
 NOTES = [
     "Images stayed at their sites: copies between sites were not looked for.",
     "Images of training stayed too, and so did their rows: numbers of images here are those of scored images.",
 ]
-"""Notes on the data card of images whose rows have come."""
+"""Notes on the data card that the server writes for rows of images from sites."""
 LARGEST = 10**9
-"""The largest number of a sample or patient."""
+"""The largest pseudonym of a sample or patient."""
 
 
 def drawn(purpose: str, values: pd.Series, key: Path) -> list[Any]:
-    """Return the values that are there, each once, in the order that a secret draws for a purpose.
+    """Return the values without missing ones, each once, in a random order that depends on a secret and the purpose.
 
-    The secret stays in the file `key`. So runs of one site have the same order, and nobody without the file can tell
-    which value stands where.
+    The secret stays in the file `key`, which is made if it does not exist. So runs of one site have the same order, and
+    nobody without the file can tell which value stands where.
     """
     if not key.exists():
         key.parent.mkdir(parents=True, exist_ok=True)
@@ -63,15 +64,16 @@ def drawn(purpose: str, values: pd.Series, key: Path) -> list[Any]:
 
 
 def pseudonyms(samples: pd.DataFrame, key: Path) -> dict[str, dict[Any, int]]:
-    """Return a number for each sample and patient of a site, by column: its place in the order that a secret draws."""
+    """Return the pseudonym of each sample and patient of a site, by column: its place in the order of `drawn`."""
     return {column: {v: k for k, v in enumerate(drawn(column, samples[column], key))} for column in PEOPLE}
 
 
 def packed_rows(predictions: pd.DataFrame, samples: pd.DataFrame, columns: Sequence[str], key: Path) -> Message:
-    """Return the message with the rows of scored images: those of the table of predictions, and no others.
+    """Return the message with the rows of a site's scored images: those of the table of predictions, and no others.
 
-    `samples` has patients, subgroups and spacing of all images of the site; `columns` names those that leave. Texts
-    travel as numbers, -1 where they are missing, with the list of texts beside them.
+    `samples` has patients, subgroups and spacing of all images of the site; `columns` names those of its columns that
+    leave. Samples and patients get pseudonyms by the secret in the file `key`. Texts travel as numbers, -1 where they
+    are missing, with the list of texts beside them.
     """
     names = pseudonyms(samples, key)
     table = predictions.drop(columns=["site", "role"]).merge(samples[["sample", "patient", *columns]], on="sample")
@@ -89,10 +91,10 @@ def packed_rows(predictions: pd.DataFrame, samples: pd.DataFrame, columns: Seque
 
 
 def opened_rows(answer: Message, site: str, run: Run, subgroups: Sequence[str], most: int) -> pd.DataFrame:
-    """Return the table of a message of rows, with pseudonyms that begin with the name of the site.
+    """Check a message with rows of a site, and return its table, with pseudonyms that begin with the site's name.
 
-    `most` is the number of images of which the site said that it would send rows. Raises UserError for other columns
-    than rows of this run have, and for values that they cannot have.
+    `most` is the number of scored images that the site has announced. Raises UserError for columns that rows of this
+    run do not have, and for values that are impossible.
     """
     texts, tensors = answer.about["texts"], answer.tensors
     classes = run.data.dataset.classes
@@ -108,12 +110,12 @@ def opened_rows(answer: Message, site: str, run: Run, subgroups: Sequence[str], 
         raise UserError("rows", "have columns of several lengths, or none")
     table = pd.DataFrame({name: tensor.numpy() for name, tensor in tensors.items()})
     if table["sample"].nunique() > most or table.duplicated([c for c in ("inference", "sample") if c in table]).any():
-        raise UserError("rows", f"are of more than the {most:,} images that the site has announced, or twice of one")
+        raise UserError("rows", f"are of more than the {most:,} images that the site has announced, or repeat an image")
     codes = {c: len(listed) for c, listed in texts.items()} | {"label": len(classes)}
     for name, count in (codes | dict.fromkeys(PEOPLE, LARGEST)).items():
         least = -1 if name == "patient" or name in subgroups else 0
         if table[name].dtype != np.int64 or not table[name].between(least, count - 1).all():
-            raise UserError("rows", f"have values of {name} that there are not")
+            raise UserError("rows", f"have values of {name} that are impossible")
     for name, listed in texts.items():
         table[name] = pd.Series([*listed, None], dtype=object).to_numpy()[table[name].to_numpy()]
     if not {*texts.get("split", ("",))} <= {*SPLITS} or {*subgroups} - texts.keys():
@@ -121,16 +123,16 @@ def opened_rows(answer: Message, site: str, run: Run, subgroups: Sequence[str], 
     if {table[name].dtype for name in numbers} != {np.dtype(np.float64)}:
         raise UserError("rows", "have predictions of another type than float64")
     if run.data.task.has_probabilities and not table[numbers].map(lambda p: 0 <= p <= 1).all(axis=None):
-        raise UserError("rows", "have probabilities that are none")
+        raise UserError("rows", "have probabilities outside of 0 to 1")
     for column in PEOPLE:
         table[column] = [f"{site}-{column[0]}{k}" if k >= 0 else None for k in table[column]]
     return table.assign(site=site, role="internal")
 
 
 def write_rows(plan: Plan, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> None:
-    """Write the rows of all sites as preparation, partition and prediction write theirs, for the page to read.
+    """Write the rows of all sites into the files of the jobs prepare, partition and predict, for the page to read.
 
-    `rows` are the tables of `opened_rows` by key of the run and site. Images that are not scored are in no table.
+    `rows` has the tables of `opened_rows` by key of the run and site. Images that are not scored are in no table.
     """
     paths = Paths()
     tables = {key: pd.concat(parts.values(), ignore_index=True) for key, parts in rows.items() if parts}
@@ -161,12 +163,14 @@ def write_rows(plan: Plan, rows: Mapping[str, Mapping[str, pd.DataFrame]]) -> No
 
 
 def groups(patients: Sequence[object]) -> list[Sequence[object]]:
-    """Return patients in a drawn order as groups, in which every k-th patient is: one where there is no interval.
+    """Divide patients, given in random order, into groups whose sizes differ by at most one.
 
-    Groups differ by one patient at most. Raises UserError for fewer patients than a group has.
+    With k groups, each has every k-th patient. A group has at least LEAST_PATIENTS, and there are at most MOST_GROUPS.
+    If there were fewer than FEWEST groups, too few for an interval, all patients are one group. Raises UserError for
+    fewer patients than LEAST_PATIENTS.
     """
     if len(patients) < LEAST_PATIENTS:
-        problem = f"would be of {len(patients)} test patients, and of fewer than {LEAST_PATIENTS} none leaves"
+        problem = f"would cover {len(patients)} test patients, and sums of fewer than {LEAST_PATIENTS} never leave"
         raise UserError("sums of test images", problem, "the site is missing on the page")
     number = min(len(patients) // LEAST_PATIENTS, MOST_GROUPS)
     number = number if number >= FEWEST else 1
@@ -176,13 +180,17 @@ def groups(patients: Sequence[object]) -> list[Sequence[object]]:
 def packed_sums(
     predictions: pd.DataFrame, samples: pd.DataFrame, inferences: Sequence[str], columns: Sequence[str], key: Path
 ) -> Message:
-    """Return the message with the sums of a site's test images.
+    """Return the message with a site's confusion matrices, one for each inference and group of patients.
 
-    `inferences` are those that leave, in one table of `predictions` with columns of class probabilities; `samples` has
-    the patients. An image of an unknown patient counts as a patient of its own. The groups are the same in every run.
+    `inferences` are those whose sums leave, `predictions` has the columns of class probabilities that `columns` names,
+    and `samples` the patients. Only test images count. An image of an unknown patient counts as a patient of its own.
+    Groups are drawn by the secret in the file `key`, and are the same in every run.
     """
     if not inferences:
-        raise UserError("sums of test images", "are of no inference: all of the study have seen labels of some of them")
+        raise UserError(
+            "sums of test images",
+            "cover no inference: all inferences of the study have seen labels of some test images",
+        )
     table = predictions[predictions["split"] == "test"].merge(samples[["sample", "patient"]], on="sample")
     if "inference" not in table:
         table = table.assign(inference=inferences[0])
@@ -198,10 +206,10 @@ def packed_sums(
 
 
 def opened_sums(answer: Message, site: str, run: Run, inferences: Sequence[str], images: int) -> pd.DataFrame:
-    """Return a row for each inference, group, class and predicted class of a message of sums.
+    """Check a message with a site's confusion matrices, and return them as a table of counts above 0.
 
-    `images` is the number of test images that the site has announced. Raises UserError for sums that cannot be those
-    of so many images of this run.
+    It has a row for each inference, group of patients, class and predicted class. `images` is the number of test images
+    that the site has announced. Raises UserError for sums that so many images of this run cannot have.
     """
     patients, names = answer.about["patients"], answer.about["texts"].get("inference", [])
     size = len(run.data.dataset.classes)
@@ -233,7 +241,10 @@ def opened_sums(answer: Message, site: str, run: Run, inferences: Sequence[str],
 
 
 def write_sums(plan: Plan, sums: Mapping[str, Sequence[pd.DataFrame]]) -> None:
-    """Write the tables of `opened_sums` of all sites, by key of the run; without any, the file of a run is removed."""
+    """Write the tables of `opened_sums` of all sites into the file of sums of each run.
+
+    `sums` has the tables by key of the run. The file of a run without tables is removed.
+    """
     for key, tables in sums.items():
         files = Paths().run_files(plan.runs[key].id)
         if not tables:

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from ..study.run import Run
 
 LOOK = 1.0
-"""Seconds between two looks for sites."""
+"""Seconds between two checks of which sites are connected."""
 RETURN = 180.0
-"""Seconds to wait, after the last round, for sites that were gone: the page needs their rows."""
+"""Seconds to wait, after the last round, for sites that have lost their connection: the page needs their rows."""
 REMIND = 30.0
-"""Seconds between two lines about sites that are missing."""
+"""Seconds between two lines that name the sites that are still missing."""
 
 
 class Connection(Transport, Protocol):
-    """What connects the server to the sites of a study, and counts the bytes of tensors sent and received so far."""
+    """A transport from the server to the sites of a study, which counts the bytes of tensors sent and received."""
 
     bytes_down: int
     bytes_up: int
@@ -51,14 +51,14 @@ class Connection(Transport, Protocol):
 
 
 class OfRun:
-    """A transport whose messages are those of one run."""
+    """A transport that adds the name of one run to each message."""
 
     def __init__(self, transport: Connection, run: str) -> None:
         self.transport, self.run = transport, run
         self.names: Sequence[str] = transport.names
 
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
-        """Send messages with the name of the run, and say which sites did not answer."""
+        """Send messages with the run's name, print which sites did not answer, and yield name and answer of each."""
         marked = {name: m._replace(about=m.about | {"run": self.run}) for name, m in messages.items()}
         for name, answer in self.transport.ask(marked):
             if isinstance(answer, Fault):
@@ -107,7 +107,7 @@ def wait_for_sites(transport: Connection, limit: float, check: Callable[[], None
 
 
 def train(run: Run, transport: Connection, threads: int) -> Coordinator:
-    """Train one run with the sites, or go on with it, and write the files of `RunFiles.trained`."""
+    """Train one run with the sites, or continue it, and write the files `RunFiles.trained`. Returns its coordinator."""
     files = Paths().run_files(run.id)
     ours = OfRun(transport, agreed.name_of(run))
     digest = agreed.digest_of(run)
@@ -138,7 +138,10 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
 
 
 def _opened(run: Run, transport: OfRun, files: RunFiles, digest: str, device: torch.device) -> Coordinator:
-    """Return the coordinator of a run: after its last finished round, or before the first."""
+    """Return the coordinator of a run, resumed after its last finished round, or new before the first one.
+
+    A checkpoint whose digest is not `digest` was made by other code, and is not used.
+    """
     spec = specification(run, agreed.shape_of(run))
     settings: dict[str, Any] = {"digest": digest, "device": device, "forms": agreed.forms(run, len(transport.names))}
     if files.state.exists():
@@ -152,10 +155,10 @@ def _opened(run: Run, transport: OfRun, files: RunFiles, digest: str, device: to
 
 
 def collect_rows(plan: Plan, trained: Mapping[str, Coordinator], transport: Connection) -> list[str]:
-    """Ask the sites for the rows that a page needs, and write them as preparation and prediction write theirs.
+    """Ask the sites for the rows of scored images that a page needs, and write them.
 
-    A site that keeps its rows sends sums, which stand in a file of their own. Returns the names of sites of which
-    neither came.
+    `trained` has the coordinator of each run by its key. A site that keeps its rows sends sums, which are written into
+    a file of their own. Returns the names of sites that sent neither.
     """
     missing: set[str] = set()
     rows: dict[str, dict[str, pd.DataFrame]] = {}
@@ -189,7 +192,11 @@ def _read(
     asked: Message,
     answer: Message,
 ) -> None:
-    """Add the rows of a site, or its sums, to those of others. Raises UserError for what cannot be those of the run."""
+    """Check the rows, or the sums, in a site's answer, and add them to `rows` or to `sums`.
+
+    `joined` is what the site said about itself when it joined the run. Raises UserError for rows or sums that the run
+    cannot have.
+    """
     name = joined["name"]
     if joined.get("summed"):
         sums.append(opened_sums(answer, name, run, plan.predictions(key), joined["summed"]))

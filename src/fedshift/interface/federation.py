@@ -33,7 +33,7 @@ InferenceSpec = str | dict[str, Any] | Inference
 
 
 def require_site(site: str, sites: Collection[str]) -> None:
-    """Raise UserError for a name that is none of the sites."""
+    """Raise UserError if `site` is not one of `sites`."""
     if site not in sites:
         raise UserError("site", f"unknown site {site!r}", did_you_mean(site, sites))
 
@@ -51,7 +51,10 @@ class Predictor(ABC):
     task: Task = CLASSIFICATION
 
     def _chosen(self, spec: InferenceSpec, batch_size: int | None) -> Inference:
-        """Return an inference, with another batch size if one is given. Raises UserErrors for one that does not fit."""
+        """Return the inference that `spec` describes, with `batch_size` in place of its own unless that is None.
+
+        Raises UserErrors for an unknown inference, wrong settings, or one that is not for the task.
+        """
         inference: Inference = registry.build("inference", spec)
         inference.require_task(self.task.name, "inference")
         if batch_size is not None:
@@ -60,10 +63,10 @@ class Predictor(ABC):
 
     @abstractmethod
     def _predicted(self, x: Any, y: Any, inference: Inference, site: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return predictions (n, ...), and which inputs (n,), bool, an inference has seen the labels of.
+        """Return predictions (n, ...), and a mask (n,), bool, of inputs whose labels the inference has seen.
 
-        These are class probabilities where no `y` is given (None), and else what the task keeps of each input. Raises
-        UserError for inputs and labels that do not fit the networks.
+        Without labels (`y` is None), predictions are class probabilities; with labels, what the task's metrics need of
+        each input. Raises UserError for inputs and labels that do not fit the networks.
         """
 
     def predict(
@@ -282,7 +285,7 @@ class Federation(Predictor, engine.Federation):
         return {client.name: client for client in self.clients}
 
     def _require(self, site: str | None) -> None:
-        """Raise UserError for a name that no client has."""
+        """Raise UserError if `site` is given, and no client has this name."""
         if site is not None:
             require_site(site, self._members)
 
@@ -312,7 +315,10 @@ class Federation(Predictor, engine.Federation):
         )
 
     def _knowledge(self, inference: Inference, site: str | None) -> Site:
-        """Return what an inference may know at a site besides the inputs: what it has asked of the clients."""
+        """Return what an inference may know at a site besides the inputs: the vector that it asks clients for.
+
+        The vector is the weighted mean over clients, or that of one client where clients share no network.
+        """
         inference.require_policy(self.specification.bn, self.specification.norms, f"inference {inference.name}")
         if not inference.asks:
             return Site()
@@ -332,7 +338,7 @@ class Federation(Predictor, engine.Federation):
 
 
 def _greys(x: torch.Tensor) -> tuple[tuple[float], tuple[float]] | None:
-    """Return black and white of images (n, channels, height, width): their range; None for other inputs."""
+    """Return the smallest and largest value of images (n, channels, height, width) as black and white; else None."""
     low, high = float(x.min()), float(x.max())
     # Images of one value have no range that grey levels could be scaled by.
     return ((low,), (high,)) if x.dim() == 4 and low < high else None

@@ -242,7 +242,7 @@ class TrainedRun(Predictor):
         )
 
     def _labels(self, y: Any, images: int) -> np.ndarray:
-        """Return labels (n,), int64. Raises UserError where they are not class numbers of the run, one an image."""
+        """Return labels as int64 (n,). Raises UserError unless `y` holds one class number of the run for each image."""
         label = np.asarray(y)
         last = len(self.classes) - 1
         is_whole = label.dtype.kind in "iu" and label.shape == (images,)
@@ -252,7 +252,10 @@ class TrainedRun(Predictor):
         return label
 
     def _stored(self, x: Any) -> np.ndarray:
-        """Return images or vectors as they are stored. Raises UserError for others."""
+        """Return `x` as the run's data are stored: images, uint8, or vectors, float32.
+
+        Raises UserError for another shape or type.
+        """
         channels, *space = self.shape
         wanted = (*space, channels)
         kind = "uint8" if space else "float32"
@@ -264,20 +267,24 @@ class TrainedRun(Predictor):
         return stored
 
     def _transforms(self, opened: partial[MappedSamples], place: str) -> Sequence[Transform]:
-        """Return the transforms as they act at a site: with statistics of its training images, or of `opened`."""
+        """Return the run's transforms, fitted to a site.
+
+        `place` is an internal site, whose training images give the statistics, or '' for a site outside: then the
+        images that `opened` reads give the statistics.
+        """
         transforms = self.run.transforms
         if place and any(transform.per_site for transform in transforms):
             return at_site(transforms, self._prepared.statistics(place))
         return at_site(transforms, site_statistics(transforms, opened))
 
     def _place(self, site: str | None) -> str:
-        """Return a site if it is internal, and nothing for sites outside. Raises UserError for an unknown site."""
+        """Return `site` if it is internal, and '' for a site outside, or None. Raises UserError for an unknown site."""
         if site is not None:
             require_site(site, self.sites)
         return site if site in self.run.partition.internal else ""
 
     def _at(self, client: str) -> nn.Module:
-        """Return the network of a client; the global one where none is named."""
+        """Return the network of a client, or the global one for ''. Raises UserError if clients share no network."""
         require_network(client, self.run.algorithm.collaboration, self.run.partition.internal)
         return self._network.at(client)
 

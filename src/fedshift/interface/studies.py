@@ -150,7 +150,7 @@ class LoadedStudy:
 
     @property
     def conditions(self) -> Mapping[str, Condition]:
-        """The conditions by their ids: runs that differ in their seed only."""
+        """The conditions (algorithm x batch-norm policy x settings) by id; runs of one differ in their seed only."""
         return conditions(self.plan)
 
     def open_run(self, run: str, *, device: torch.device | str = "cpu") -> TrainedRun:
@@ -240,7 +240,7 @@ class StudyTables:
         require([path])
 
     def _shown(self, name: str) -> pd.DataFrame:
-        """Return a table for people, whose cells are text."""
+        """Return the table `name` as the page shows it, with all cells as text."""
         path = self._files.table(name, "csv")
         self._require(path)
         return read_table(path, text=True)
@@ -257,7 +257,11 @@ class StudyTables:
 
     @functools.cached_property
     def effects(self) -> pd.DataFrame:
-        """Levels, gaps and gains with their intervals over trainings and patients."""
+        """Levels, gaps and gains, one a row, with their intervals over trainings and patients.
+
+        A level is a score; a gap or loss is the mean of the internal sites minus a value of external ones; a gain is
+        what an inference adds to the baseline inference.
+        """
         return self.table("effects")
 
     @functools.cached_property

@@ -29,15 +29,17 @@ from ..study.plan import Plan
 TASK, KEY = "fedshift", "message"
 """Name of all tasks, and of the one entry of their data."""
 POLL, WAIT, LIMIT = 0.1, 600.0, 6 * 3600
-"""Seconds between two looks for answers, for sites to join, and for one answer, since a site may train for hours."""
+"""Seconds between two looks for answers, for which sites may take to join, and for which one may take to answer: it may
+train for hours."""
 
 
 class Settings(Frozen):
-    """The file `local/fedshift.json` of a startup kit, which its owner writes.
+    """The file `local/fedshift.json` of a startup kit, which the owner of the server or site writes.
 
-    The study works in `folder`, with its results; its YAML file lies there, and so does the table of images of a site,
-    `data`. `restart` lets one job begin runs anew which were begun at this site. `rows` and `offers` say what may leave
-    it: rows of single images under pseudonyms, and what plug-ins derive from images.
+    `folder` is the folder in which the study works, with its results. The study's YAML file `study` lies in it, and so
+    does `data`, a site's table of images. `rows` and `offers` say what may leave the site: rows of single images under
+    pseudonyms, and what plug-ins derive from images. With `restart`, one job may start anew runs that were begun at
+    this site.
     """
 
     folder: Path
@@ -50,23 +52,23 @@ class Settings(Frozen):
 
     @classmethod
     def read(cls, context: FLContext) -> Settings:
-        """Return the settings of this server or site. Raises UserErrors for a file that says something else."""
+        """Return the settings of this server or site. Raises UserErrors for missing or wrong entries of the file."""
         file = Path(context.get_prop(FLContextKey.WORKSPACE_OBJECT).get_site_config_dir(), "fedshift.json")
         settings: Settings = validated(cls, read_json(file), f"{file}")
         return settings
 
     def plan(self) -> Plan:
-        """Return the study; the current folder is that of the settings."""
+        """Return the study, expanded to its runs. The current folder must be `folder`."""
         return study.load(Path(self.study), scale_of())
 
 
 def shareable_of(message: Message | Fault) -> Shareable:
-    """Return a message, or the fault in its place, as NVFlare carries it."""
+    """Return a message, or the fault that is sent in its place, as a Shareable, which NVFlare carries."""
     return Shareable({KEY: packed(message)})
 
 
 def message_of(shareable: Shareable) -> Message | Fault:
-    """Return the message that came, or a fault where NVFlare has an error in its place."""
+    """Return the message or fault that a Shareable holds; a Fault if NVFlare reports an error in its place."""
     code = shareable.get_return_code()
     if code != ReturnCode.OK or KEY not in shareable:
         return fault(f"NVFlare says {code}; see the log of the site")
@@ -75,19 +77,19 @@ def message_of(shareable: Shareable) -> Message | Fault:
 
 
 class StudyController(Controller):
-    """The server of a study: asks its sites by tasks, and writes what rule train writes."""
+    """The server of a study as a controller of NVFlare: asks the sites by tasks, and writes what rule train writes."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Do nothing: `control_flow` does all."""
+        """Do nothing: `control_flow` does all the work."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Do nothing: `control_flow` has done all."""
+        """Do nothing: `control_flow` has done all the work."""
 
     def process_result_of_unknown_task(self, *_: object) -> None:
         """Ignore the answer of a site to a task that has ended: it came too late to count."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Train the study. What goes wrong ends the job, with a line in its log."""
+        """Train all runs of the study with its sites. An error ends the job with a line in its log."""
         try:
             settings = Settings.read(fl_ctx)
             with contextlib.chdir(settings.folder):
@@ -117,7 +119,11 @@ class NvflareTransport:
         return [name for name in self.names if name in clients]
 
     def ask(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Message | Fault]]:
-        """Send each named site its message, and yield name and answer of each, in the order of `names`."""
+        """Send each named site its message, and yield name and answer of each, in the order of `names`.
+
+        The answer is a Fault for a site that is not in the job, or that does not answer. Raises Interrupted if the job
+        is aborted.
+        """
         answers: dict[str, Message | Fault] = {}
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -140,12 +146,12 @@ class NvflareTransport:
 
 
 class StudyExecutor(Executor):
-    """A site of a study: answers the server's messages with its own table of images."""
+    """A site of a study as an executor of NVFlare: answers the server's messages with its own table of images."""
 
     _hospital: Hospital | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the answer to a message, or why there is none."""
+        """Return the site's answer to a message of the server, or a Fault with the reason if there is none."""
         try:
             settings, message = Settings.read(fl_ctx), message_of(shareable)
             with contextlib.chdir(settings.folder):
