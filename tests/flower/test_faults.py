@@ -154,7 +154,7 @@ def test_sites_that_never_come_are_named_and_a_second_site_of_a_name_is_turned_a
 def test_a_stranger_is_not_let_in_and_is_told_why(towns: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     town = towns(rounds=2)
     town.serve()
-    town.wait_for("server", "open at")
+    town.wait_for("server", "open for sites at")
     other = keys.Keys(tmp_path / "other")
     keys.write(other, "localhost", town.port, ["east"], town.root / "server" / "study.yaml")
     monkeypatch.setattr(processes, "TRIES", 1)

@@ -40,7 +40,8 @@ class SiteSamples:
 
     Attributes
     ----------
-    roles : internal, external, both (in different partitions) or neither
+    name : name of the site
+    roles : roles of the site in the study: internal, external, both (in different partitions) or neither
     samples : number of samples
     patients : number of known patients
     unknown : number of samples without a patient
@@ -89,7 +90,7 @@ class Inspection:
     saved: str = ""
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for each finding that a reader should know, although the study can run."""
+        """Yield a text for each finding that users should know about, although the study can run with it."""
         for site in self.sites:
             if not site.roles:
                 yield f"site {quoted(site.name)} (images: {site.samples:,}) has no role in the study"
@@ -337,7 +338,7 @@ def _divided(samples: pd.DataFrame, partition: Partition) -> tuple[pd.DataFrame,
 def _clients(
     samples: pd.DataFrame, partition: Partition, assigned: pd.DataFrame, classes: Collection[str]
 ) -> Iterator[SiteSamples]:
-    """Yield the counts of each artificial client to which `partition` deals images; nothing without `deal`.
+    """Yield the `SiteSamples` of each artificial client to which `partition` deals images; nothing without `deal`.
 
     `assigned` is the table that `Partition.divide` returned for `samples`.
     """
@@ -350,7 +351,7 @@ def _clients(
 
 
 def _counted(name: str, roles: tuple[str, ...], rows: pd.DataFrame, classes: Collection[str]) -> SiteSamples:
-    """Return the counts of `rows`, the samples of the site or client `name`."""
+    """Return the `SiteSamples` of the site or client `name`: the counts of its samples, `rows`."""
     return SiteSamples(
         name=name,
         roles=roles,

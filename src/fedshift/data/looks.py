@@ -86,9 +86,9 @@ CROPS: list[Box] = [
 
 @functools.lru_cache(maxsize=4096)
 def means(start: float, end: float, parts: int, side: int) -> np.ndarray:
-    """Return the matrix (parts, side) that averages the pixels of equal parts of a side.
+    """Return the matrix (parts, side) whose product with a line of pixels is the mean over each of some equal parts.
 
-    The parts lie between `start` and `end`, which are shares of the side; `side` is its number of pixels.
+    `side` is the number of pixels of the line. The parts lie between `start` and `end`, which are shares of the line.
     """
     edges = np.linspace(start * side, end * side, parts + 1)[:, None]
     pixel = np.arange(side)
@@ -165,7 +165,7 @@ def alike(codes: np.ndarray) -> Iterator[tuple[int, int, int]]:
 
 
 class Album:
-    """Images to be compared in pairs, which keeps results: each fold of a split compares nearly the same pairs.
+    """A set of images to compare in pairs. Results are kept, since each fold of a split compares nearly the same pairs.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def likeness(image: np.ndarray, source: np.ndarray, start: Box, enough: float = 
 def _climbed(target: np.ndarray, crop: Callable[[Box], np.ndarray], start: Box, enough: float) -> float:
     """Return the largest correlation that moving and resizing the crop `start` reaches; stop once it is `enough`.
 
-    `target` is the image as `_direction` returns it, and `crop(box)` the crop of the source, both flat.
+    `target` is the image with mean 0 and norm 1, flat; `crop(box)` returns a crop of the source in the same form.
     """
     best = float(target @ crop(start))
     top, left, side = start
@@ -285,7 +285,7 @@ def _climbed(target: np.ndarray, crop: Callable[[Box], np.ndarray], start: Box, 
 
 
 def _cut(source: np.ndarray, box: Box) -> np.ndarray:
-    """Return a crop of `source` as `_direction` does, flat (SIDE * SIDE,); zeros where the crop leaves the source."""
+    """Return the crop `box` of `source` with mean 0 and norm 1, flat (SIDE * SIDE,); zeros if it leaves the source."""
     top, left, side = box
     if min(top, left) < 0 or max(top, left) + side > 1 + 1e-9:
         return np.zeros(SIDE * SIDE, np.float32)

@@ -193,7 +193,7 @@ class Partition(Frozen):
         )
 
     def without_fold(self) -> Partition:
-        """Return this partition without the number of its fold: equal for all folds of one cross-validation."""
+        """Return a copy without the number of the fold: the copies of all folds of one cross-validation are equal."""
         return self.model_copy(update={"split": self.split.model_copy(update={"fold": None})})
 
     def require_client(self, name: str | None, where: str) -> None:
@@ -425,8 +425,9 @@ class Partition(Frozen):
     ) -> np.ndarray:
         """Return the split of each unit (n,): units of this fold test, and `draw` splits the units of the other folds.
 
-        A unit is what must stay in one split. `label` and `member` are the class and the unit of each sample; `site` is
-        for messages, and `key` names the random stream. Raises UserError for a class with fewer units than folds.
+        A unit is what must stay in one split. `label` and `member` are the class and the unit of each sample, `shares`
+        the share of each split by its name; `site` is for messages, and `key` names the random stream. Raises UserError
+        for a class with fewer units than folds.
         """
         number = self.split.folds or 1
         fold = folds(label, member, number, self.seed, key)

@@ -158,7 +158,7 @@ class MappedSamples:
         return x.contiguous(), y[:, 0].round().long()
 
     def _acting(self, rng: np.random.Generator | None) -> Iterator[tuple[Transform, np.random.Generator]]:
-        """Yield each transform to apply, with the generator of its draws; without `rng`, none for training only."""
+        """Yield each transform that acts, with a generator to draw from; without `rng`, no training-only transforms."""
         for transform in self.transforms:
             if transform.when == "always":
                 yield transform, rng or _NO_RANDOMNESS

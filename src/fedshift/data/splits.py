@@ -29,8 +29,8 @@ DEALS = 1000
 def exact(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, site: str) -> np.ndarray:
     """Split n single samples at random: floor(share n) of them test, floor(share n) validate, and the others train.
 
-    Each sample is a group of its own; `label` is not used. `shares` has the share of each split by its name. Returns
-    the split of each group, (n,) names.
+    Each sample is a group of its own; `label` is not used. `shares` has the share of each split by its name, and `seed`
+    and `site` name the random stream. Returns the split of each group, (n,) names.
     """
     n = len(group)
     order = stream(seed, "split", site).permutation(n)
@@ -48,8 +48,8 @@ def stratified(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, 
     """Split n single samples at random, with the same shares of each class.
 
     Drawn by scikit-learn's StratifiedShuffleSplit: ceil(share n) samples test, ceil(share n) validate, the others
-    train. Each sample is a group of its own. Returns the split of each group, (n,) names. Raises UserError for a class
-    with too few samples.
+    train. Each sample is a group of its own, and `label` its class. `seed` and `site` name the random stream. Returns
+    the split of each group, (n,) names. Raises UserError for a class with too few samples.
     """
     from sklearn.model_selection import StratifiedShuffleSplit
 
@@ -106,9 +106,10 @@ def balanced(label: np.ndarray, group: np.ndarray, shares: Shares, seed: int, si
 def folds(label: np.ndarray, group: np.ndarray, number: int, seed: int, site: str) -> np.ndarray:
     """Return the fold of each group, from 1 to `number`: equally many groups a fold, with classes as alike as possible.
 
-    Groups are ranked by their samples of the rarest class, then of the next one, and each fold gets one of every
-    `number` groups in this order. So the groups with most samples of the rarest class are in different folds. Of TRIES
-    random draws, the one whose counts of samples of each class differ least between folds is taken.
+    `label` and `group` give the class and the group of each sample, (n,). Groups are ranked by their samples of the
+    rarest class, then of the next one, and each fold gets one of every `number` groups in this order. So the groups
+    with most samples of the rarest class are in different folds. Of TRIES random draws, the one whose counts of samples
+    of each class differ least between folds is taken.
     """
     counts = np.zeros((group.max() + 1, label.max() + 1))
     np.add.at(counts, (group, label), 1)

@@ -59,7 +59,7 @@ def listed(of: Run, source: str) -> list[dict[str, str]]:
 def order(how: Inference, n: int) -> list[int]:
     """Return the order in which the inference `how` predicts `n` images, as indices, for use as a sampler.
 
-    The order matters, since a statistic of test time is that of a batch.
+    The order matters, since statistics at test time are taken batch by batch.
     """
     return [int(i) for i in how.image_order(n)]
 

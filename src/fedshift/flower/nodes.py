@@ -56,7 +56,7 @@ PATIENCE, OPENS = 60.0, 30.0
 
 
 def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int, resume: bool) -> list[str]:
-    """Train all runs of a study with its sites, and return the names of sites whose rows for the page are missing.
+    """Train all runs of a study with its sites, and return the names of sites that sent no results for the page.
 
     `address` (host:port) is where sites reach this machine; without `keys` it is on the loopback device. A SuperLink
     that ends is started again: a new run of Flower goes on after the last finished round. Raises UserError for sites
@@ -83,7 +83,7 @@ def serve(plan: Plan, keys: Keys | None, address: str, wait: float, threads: int
 
 
 def _finished(plan: Plan) -> list[int]:
-    """Return when each run wrote the state of its last finished round, in nanoseconds; 0 where there is none."""
+    """Return the time, in nanoseconds, at which each run last wrote the state of a finished round; 0 if never."""
     states = [Paths().run_files(run).state for run in plan.runs]
     return [state.stat().st_mtime_ns if state.exists() else 0 for state in states]
 
@@ -138,7 +138,7 @@ def superlink(keys: Keys | None, address: str) -> Iterator[tuple[Process, str, b
                 register(local, ca, name, keys.public(name).read_bytes())
             host = "127.0.0.1" if is_local(address) else "0.0.0.0"
             stack.enter_context(opened_gate(host, int(port), keys.server, keys.ca, local))
-        say(f"open at {address}")
+        say(f"open for sites at {address}")
         yield program, local, ca, secret.read_bytes()
 
 
@@ -153,7 +153,11 @@ def instructions(plan: Plan, keys: Keys, study: str) -> Iterator[str]:
 
 
 class Gate:
-    """An ASGI application that passes calls on to a SuperLink at an address (host:port) of the loopback device."""
+    """An ASGI application that passes calls on to a SuperLink at an address (host:port) of the loopback device.
+
+    Only POST requests for CALLS of at most LARGEST bytes pass. `ca` is the file of the certificate by which the
+    SuperLink is checked.
+    """
 
     def __init__(self, superlink: str, ca: Path) -> None:
         self.base = f"https://{superlink}"
@@ -242,7 +246,8 @@ def credentials(folder: Path | None, server: str | None) -> tuple[Path | None, P
 def take_part(hospital: Hospital, address: str, ca: Path | None, key: Path | None) -> None:
     """Connect to the server at an address (host:port), and answer its messages until it says that the study is over.
 
-    A site that was killed still counts as connected for a minute: it tries again until the server has noticed.
+    `ca` and `key` are the files of the authority's certificate and of the site's private key, None without TLS. A site
+    that was killed still counts as connected for a minute: connecting is tried again until the server has noticed.
     """
     home = hospital.paths.results / "federation" / hospital.name
     home.mkdir(parents=True, exist_ok=True)

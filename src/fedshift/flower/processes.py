@@ -89,7 +89,7 @@ def require_tls(address: str, ca: Path | None) -> None:
 def secret_file(folder: Path) -> Path:
     """Write a new secret into `folder` that only this user can read, and return its file.
 
-    Flower's processes accept the processes of this user by the secret.
+    A program of Flower gives tasks only to processes that know the secret.
     """
     file = folder / "secret"
     file.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(program: str, options: Sequence[str], home: Path, refused: Sequence[str] = ()) -> Iterator[Process]:
-    """Run one of Flower's programs inside the context; afterwards end it and all processes that it started.
+    """Run one of Flower's programs inside the context, and yield it; afterwards end it and its child processes.
 
     `home` is the folder of the program's files and of its log. If the program ends with any text of `refused` in its
     log, the server did not let it in.

@@ -69,10 +69,11 @@ class OfRun:
 def serve(
     plan: Plan, transport: Connection, wait: float, threads: int, check: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """Train all runs of a study with its sites, and return the names of sites whose rows for the page are missing.
+    """Train all runs of a study with its sites, and return the names of sites that sent no results for the page.
 
-    A run that was begun goes on after its last finished round. `check` is called while sites are waited for, and may
-    raise an error. Raises UserError for sites that do not come within `wait` seconds.
+    Results are rows of scored images, or sums. A run that was begun goes on after its last finished round. `check` is
+    called while sites are waited for, and may raise an error. Raises UserError for sites that do not come within `wait`
+    seconds.
     """
     wait_for_sites(transport, wait, check)
     trained = {}
@@ -126,7 +127,7 @@ def train(run: Run, transport: Connection, threads: int) -> Coordinator:
         coordinator = _opened(run, ours, files, digest, device)
         sizes = {about["name"]: about["n"] for about in coordinator.joined}
         shares = ", ".join(f"{m.name} {m.weight:.1%} ({sizes[m.name]:,} images)" for m in coordinator.rounds.clients)
-        say(f"shares in the mean, as the sites say: {shares}")
+        say(f"weights of the sites in averages, with the numbers of images that they announce: {shares}")
         if not files.manifest.exists():
             log.start(coordinator.server.round)
             try:

@@ -78,10 +78,11 @@ class Personalise(Frozen, allow_inf_nan=False):
     seed: int = Field(0, ge=0, description="seed of the draw of images, the same for all runs")
 
     def adapt(self, model: nn.Module, test: Labelled, val: Labelled, site: str) -> np.ndarray:
-        """Take the steps with all trainable parameters of `model`, in place, and leave it in training mode.
+        """Take the steps on labelled images with all trainable parameters of `model`, in place.
 
-        Returns a mask (n,), bool, of the test images that must not be scored, since the model has seen their labels;
-        all are False where `test_included` asks for the leak. Raises UserError for a site with a single image.
+        The model is left in training mode. `test` and `val` are the site's labelled test and validation images. Returns
+        a mask (n,), bool, of the test images that must not be scored, since the model has seen their labels; all are
+        False where `test_included` asks for the leak. Raises UserError for a site with a single image.
         """
         from ..nn.batchnorm import untracked
 
@@ -142,7 +143,7 @@ class Site:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __call__(self) -> Iterator[Tensor]:
-        """Begin a pass over the inputs."""
+        """Begin a pass over the site's inputs (batch, ...), without labels, in test order."""
         return self.batches()
 
 
@@ -291,7 +292,7 @@ class Inference(Plugin):
         return np.zeros(len(test), dtype=bool)
 
     def described(self) -> dict[str, Any]:
-        """Return the settings as plain data for people, without unused settings of labels and networks."""
+        """Return the settings as plain data for people; leave out personalise, network and external_bn if unused."""
         unused = {
             "personalise": not self.uses_labels,
             "network": self.network == "own",
@@ -300,7 +301,7 @@ class Inference(Plugin):
         return self.model_dump(mode="json", exclude={name for name, without in unused.items() if without})
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults as plain data, `personalise` with all of its own."""
+        """Return the settings that differ from their defaults, as plain data; `personalise`, if set, in full."""
         settings = self.model_dump(mode="json", exclude_defaults=True)
         if self.personalise:
             settings["personalise"] = self.personalise.model_dump(mode="json")

@@ -34,7 +34,7 @@ REACH = 2
 
 
 class CoTTA(Steps):
-    """A teacher that follows a student slowly, and whose predictions the student learns.
+    """Adaptation by a teacher network, which is a slow average of a student that learns the teacher's predictions.
 
     Student, teacher and anchor begin as the trained network; the anchor stays so. All three normalise by the batch's
     own statistics. For each batch x:

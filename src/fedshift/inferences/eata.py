@@ -23,7 +23,7 @@ class EATA(ETA):
     The step of ETA also lowers `fisher` sum_j F_j (theta_j - theta0_j)^2, over all gamma and beta of batch norm, with
     theta0 from the training. F is the diagonal of the Fisher information on images of the training sites: the mean over
     batches of the squared gradient of the batch's mean cross-entropy to the labels that the network itself predicts. No
-    true label is read. The layers use the batch's statistics there too. It is the square of a mean over a batch, as in
+    true label is read. The layers use the batch's statistics there too. The mean over a batch is squared, as in
     the authors' code, so F depends on `batch_size`.
 
     In a federation no site has images of another (our decision): after the training, every internal site computes its F

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Recomputed(Inference):
-    """Batch norm with the mean and variance that its inputs have in the averaged network, over all training images.
+    """Batch norm with the mean and variance of each layer's inputs in the averaged network, over all training images.
 
     The running statistics that the server averages belong to no network: clients collected them in different networks,
     batch by batch, along their local steps, and the mean of their variances leaves out how far their means are apart.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class T3A(Inference):
-    """A classifier whose class vectors are means of the features of test images that it is sure of.
+    """A classifier whose class vectors are mean features of those test images that it classifies with least entropy.
 
     The supports of class k start as the k-th row of the last linear layer, with the entropy of that layer's prediction
     for it. For each batch, every image's features join the supports of the class that the layer predicts. Each class

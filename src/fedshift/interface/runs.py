@@ -156,7 +156,7 @@ class TrainedRun(Predictor):
         Parameters
         ----------
         site : an internal site, whose own tensors or personal network are then used where it has any; an external one,
-            or by default none, for what the algorithm gives to sites outside
+            or by default none, for the network that the algorithm gives to sites outside
 
         Returns
         -------
@@ -166,7 +166,7 @@ class TrainedRun(Predictor):
         Raises
         ------
         UserError
-            For an unknown site, for a site outside where clients share no model, and for tensors of another model.
+            For an unknown site, for a site outside where clients share no model, and for tensors that do not fit.
 
         Examples
         --------

@@ -101,7 +101,7 @@ def results(study: str | Path | LoadedStudy) -> StudyTables:
 
 @dataclass(frozen=True, repr=False)
 class LoadedStudy:
-    """A study at a scale. `load_study` opens one.
+    """A study at one scale, `mini` or `paper`, expanded to its runs. `load_study` opens one.
 
     Attributes
     ----------
@@ -293,7 +293,7 @@ class StudyTables:
     def rounds(self) -> pd.DataFrame:
         """The rounds of all scored runs: run, seed, algorithm, bn, addon, held_out, and the columns of each run.
 
-        They are read from `../../runs` beside the study's folder.
+        They are read from the folders of the runs, in `../../runs` as seen from the study's folder.
         """
         import pandas as pd
 

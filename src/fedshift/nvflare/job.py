@@ -77,7 +77,7 @@ def message_of(shareable: Shareable) -> Message | Fault:
 
 
 class StudyController(Controller):
-    """The server of a study as a controller of NVFlare: asks the sites by tasks, and writes what rule train writes."""
+    """The server of a study as a controller of NVFlare: sends messages to sites as tasks, and writes trained runs."""
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: `control_flow` does all the work."""
