@@ -287,7 +287,7 @@ def _grid(pyramid: Pyramid, settings: Settings) -> Grid:
 
 
 def _shapes(slide: Slide, pyramid: Pyramid, settings: Settings) -> dict[str, list[Shape]]:
-    """Return the annotated areas of a slide by role. Raises UserError where they contradict its label."""
+    """Return the annotated areas of a slide by role. Raises UserError if they contradict the label of the slide."""
     if slide.annotation is None:
         return {role: [] for role in ROLES}
     shapes = read_shapes(slide.annotation)
