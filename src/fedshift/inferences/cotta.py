@@ -149,7 +149,7 @@ def augmented(x: Tensor, generator: torch.Generator) -> Tensor:
 
     In this order: colours (brightness, contrast, gamma and, of three channels, saturation and hue, in random order);
     rotation, shift and scale, bilinear, with the border's values outside; a blur of five pixels; a flip from left to
-    right, of every second batch; noise, drawn for each pixel. Levels are kept within 0..1 at both ends.
+    right with probability 1/2; noise, drawn for each pixel. Levels are kept within 0..1 at both ends.
     """
     import torch
     import torchvision.transforms.v2.functional as change
