@@ -21,7 +21,7 @@ from fedshift.core import registry
 from fedshift.data.prepared import Prepared
 from fedshift.figures import OutlinedImage, Results, SiteOutlines
 from fedshift.figures._canvas import COLOURS
-from fedshift.figures.outlines import LIGHTEST, outline
+from fedshift.figures.outlines import HEAVIEST, outline
 from fedshift.io.images import decoded, encoded
 from fedshift.io.tables import read_table
 
@@ -99,7 +99,7 @@ def test_long_outlines_leave_fewer_images_so_that_the_page_stays_light() -> None
     dots = np.random.default_rng(0).random((2, 128, 128)) < 0.1
     one = registry.build("figure", "outlines").draw(shown(image(*dots, 0)))
     six = registry.build("figure", "outlines").draw(shown(*[image(*dots, 0)] * 6))
-    assert 6 * len(one) > LIGHTEST >= len(six)
+    assert 6 * len(one) > HEAVIEST >= len(six)
     assert six.count("<image") < 6
 
 

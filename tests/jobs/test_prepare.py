@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -173,6 +174,15 @@ def test_rows_that_did_not_reach_the_disk_whole_are_written_again(tmp_path: Path
     second.move(tmp_path / "b.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), np.repeat([1, 2], [4, 6])[:, None] * np.ones(3))
     assert [p.name for p in tmp_path.iterdir()] == ["b.npy"]
+
+
+def test_rows_that_somebody_cut_off_are_written_again(tmp_path: Path) -> None:
+    """The file has fewer rows than are recorded, which would be filled up with black images."""
+    first = GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.uint8), "same")
+    first.append(np.ones((4, 3), np.uint8))
+    first.close()
+    os.truncate(tmp_path / "a.npy", (tmp_path / "a.npy").stat().st_size - 1)
+    assert GrowingArray(tmp_path / "a.npy", (10, 3), np.dtype(np.uint8), "same").rows == 0
 
 
 def test_a_kill_before_the_first_block_leaves_nothing_to_trip_over(tmp_path: Path) -> None:

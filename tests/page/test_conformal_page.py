@@ -73,6 +73,17 @@ def test_home_is_promised_and_outside_is_measured(tmp_path: Path, monkeypatch: p
     assert 'id="conformal"' in content and "fake-conformal.csv" in content, "the section, and the file to download"
 
 
+def test_outside_is_measured_for_the_condition_that_the_page_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = [{"algorithm": "fedavg"}, {"algorithm": "fedprox"}]
+    first = section(made(tmp_path / "first", monkeypatch, runs=two))
+    assert first.lines[0].startswith("FedAvg, aggregated BN with Source: outside,")
+    primary = {"condition": {"algorithm": "fedprox"}, "against": {"algorithm": "fedavg"}}
+    declared = section(made(tmp_path / "declared", monkeypatch, runs=two, primary=primary))
+    assert declared.lines[0].startswith("FedProx, aggregated BN with Source: outside,")
+
+
 @pytest.mark.parametrize(
     ("training", "warned"),
     [
@@ -98,7 +109,7 @@ def test_too_few_patients_are_named_with_their_number(tmp_path: Path, monkeypatc
 
 def test_why_there_are_no_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = section(made(tmp_path / "mixed", monkeypatch, change=None))
-    assert "No sets for Source: a patient has images of several classes. With unit: one, one image " in said(mixed)
+    assert "No sets for Source: images of one patient are of several classes. With unit: one, one image " in said(mixed)
     results = made(tmp_path / "absent", monkeypatch)
     file = predictions_of(results.plan, results.paths, next(iter(results.plan.runs)))
     table = read_table(file)
@@ -113,7 +124,7 @@ def test_short_streams_and_unknown_patients_are_named(tmp_path: Path, monkeypatc
     inferences: list[Any] = ["source", "tsmobn", {"name": "tsmobn", "batch_size": 4}]
     found = section(made(tmp_path, monkeypatch, inferences=inferences), known=False)
     assert "TsmoBN (batch_size 32): some site has fewer than 5 batches of validation images," in said(found)
-    assert "No patient is known: each image counts as if it were a patient of its own" in said(found)
+    assert "No patient is known: each image counts as if it came from another patient" in said(found)
 
 
 def test_a_study_without_sets_has_no_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ def diff(args: argparse.Namespace) -> int:
         """Return the settings and scores of a folder of results or of a study."""
         if Path(name).is_dir():
             return sides.of_folder(Path(name))
-        plan = study.load(study.find(name, args.studies), args.scale)
+        plan = study.load(study.find(name, args.studies), args.scale, args.settings)
         announce(f"{plan.label}: reading its settings and scores")
         return sides.of_study(name, plan, Paths())
 

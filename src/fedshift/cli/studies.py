@@ -88,11 +88,7 @@ def check(args: argparse.Namespace) -> None:
             head = f"{where}: {counted(len(checked.runs), 'run')}, {len(checked.inferences)} {ways} of inference"
             for text in (
                 head,
-                *(
-                    [f"{checked.path}: {searched}, {len(checked.trainings)} trainings in all"]
-                    if checked.searches
-                    else []
-                ),
+                *([searched] if checked.searches else []),
                 *partitions(checked),
                 *unknown_sites(checked),
                 *_hints(checked),

@@ -215,7 +215,7 @@ def loss_is_a_mean(cls: type[Algorithm] | type[Addon], build: Callable[..., Fede
             with torch.random.fork_rng(devices=[]):
                 twice = hook(plugin, local, torch.cat([x, x]), torch.cat([y, y]))[0]
             result = hook(plugin, local, x, y)
-            ratios.append(float(twice / result[0]))
+            ratios.append((twice / result[0]).item())
             return result
 
         with mock.patch.object(cls, "loss", watching):

@@ -135,7 +135,7 @@ Round = Annotated[int, Field(ge=0, le=10**6)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Size = Annotated[int, Field(ge=1, le=10**9)]
 Few = Annotated[int, Field(ge=1, le=10_000)]
-Positive = Annotated[float, Field(ge=0, le=3e38)]
+NonNegative = Annotated[float, Field(ge=0, le=3e38)]
 Real = Annotated[float, Field(ge=-3e38, le=3e38)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Contents = Annotated[dict[Text, Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]], Field(max_length=10_000)]
@@ -260,9 +260,9 @@ class Trained(Closed):
     """Schema of the answer to a training task: measurements of the local steps, and counters of batch norm."""
 
     round: Round
-    loss: Positive
+    loss: NonNegative
     accuracy: Share | None
-    seconds: Positive
+    seconds: NonNegative
     logged: Annotated[dict[Text, Real | None], Field(max_length=100)]
     counters: Annotated[list[Annotated[int, Field(ge=0, le=10**15)]], Field(max_length=100_000)]
 
@@ -276,9 +276,9 @@ class Finished(Closed):
 class Measured(Closed):
     """Schema of measurements on one split. `score` is there if a metric selects rounds; null if it is undefined."""
 
-    loss: Positive
+    loss: NonNegative
     accuracy: Share | None
-    seconds: Positive
+    seconds: NonNegative
     score: Real | None = None
 
 

@@ -51,9 +51,9 @@ class GradientDeviation(Figure):
             f"the largest. Its mean over rounds is {deviation['fedavg']:.2g} with FedAvg, "
             f"{deviation['fedavg_alg2']:.2g} with algorithm 2, which shares statistics but not their gradients, and "
             f"{zero} with FedTAN. Right: loss on all samples together, {loss['fedavg']:.2g}, "
-            f"{loss['fedavg_alg2']:.2g} and {loss['fedtan']:.2g} at the end. Sharing statistics alone does not remove "
-            "the deviation, and the method with the smaller deviation need not have the smaller loss. FedTAN is exact "
-            "in the first step of a round; further local steps, which are not drawn, deviate."
+            f"{loss['fedavg_alg2']:.2g} and {loss['fedtan']:.2g} before the last step. Sharing statistics alone does "
+            "not remove the deviation, and the method with the smaller deviation need not have the smaller loss. "
+            "FedTAN is exact in the first step of a round; further local steps, which are not drawn, deviate."
         )
 
     def draw(self, results: Results) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LOOKS = (("reference", COLOURS[0], ""), ("prediction", COLOURS[1], ' stroke-dasharray="4 2.5"'))
 """Name, colour and SVG dash attribute of each outline: in a grey print, the dashes alone tell them apart."""
-LIGHTEST = 200_000
+HEAVIEST = 200_000
 """Largest number of characters of the figure. The page holds it twice: as a picture, and as a download that takes a
 third more."""
 
@@ -49,7 +49,7 @@ class Outlines(Figure):
                 for n, site in enumerate(sites)
             ]
             svg = grid(self.name, self.heading(results), rows, 1, _key())
-            if len(svg) <= LIGHTEST:
+            if len(svg) <= HEAVIEST:
                 break
         return svg
 

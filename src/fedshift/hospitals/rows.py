@@ -30,7 +30,6 @@ from ..jobs.prepare import card
 from ..jobs.run_files import LEAST_PATIENTS, MOST_GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from ..study.plan import Plan

@@ -50,8 +50,14 @@ class GrowingArray:
         """Return the number of rows that are safely written; 0 if the file has another identity or does not exist."""
         with contextlib.suppress(UserError, OSError, KeyError, TypeError, ValueError):
             state = read_json(self.state)
-            if state["identity"] == identity and self.path.is_file():
-                return int(state["rows"])
+            if state["identity"] == identity:
+                rows = int(state["rows"])
+                with self.path.open("rb") as file:
+                    np.lib.format.read_magic(file)
+                    np.lib.format.read_array_header_1_0(file)
+                    # a file that somebody shortened would be filled up with zeros
+                    if file.tell() + rows * self.row <= self.path.stat().st_size:
+                        return rows
         return 0
 
     def append(self, block: np.ndarray) -> None:

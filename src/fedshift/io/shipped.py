@@ -79,9 +79,11 @@ def extra(name: str, what_for: str = "") -> Iterator[None]:
         yield
     except ImportError as error:
         problem = f"needs packages that are not installed ({error.name or error})"
-        # those of a clone lie in their own environment
-        target = "flower" if name == "flower" else "exports"
-        remedy = f"call make {target} in the clone, and .venv-{target}/bin/python -m fedshift in place of fedshift"
+        # most of those of a clone lie in an environment of their own
+        target, folder = {"flower": ("flower", ".venv-flower"), "excel": ("setup", ".venv")}.get(
+            name, ("exports", ".venv-exports")
+        )
+        remedy = f"call make {target} in the clone, and {folder}/bin/python -m fedshift in place of fedshift"
         if SHIPPED == INSIDE:
             remedy = f"pip install 'fedshift[{name}]'"
         raise UserError(what_for or f"export to {name}", problem, remedy) from error

@@ -107,8 +107,8 @@ def citation(results: StudyResults, runs: list[Trained]) -> Citation:
     digest = plan.view[:7]
     manifests = [run.manifest for run in runs if run.manifest]
     date = max((str(manifest.get("started", ""))[:10] for manifest in manifests), default="")
-    commits = {str((manifest.get("git") or {}).get("commit") or "")[:7] for manifest in manifests} - {""}
-    commit = commits.pop() if len(commits) == 1 else ""
+    commits = {str((manifest.get("git") or {}).get("commit") or "")[:7] for manifest in manifests}
+    commit = commits.pop() if len(commits) == 1 else ""  # also where that of some run is not known
     about = f"Study {plan.name}, {digest}"
     if plan.scaled:
         about += f", scale {plan.scale}"

@@ -477,7 +477,9 @@ def conformal_section(results: StudyResults, nouns: Nouns) -> Section | None:
     ]
     lines = [*_outside(findings, rows, words)]
     if (rows["verdict"] != UNPREDICTED).any():
-        lines += [*_promise(findings, declared, words), *([] if nouns.known else [UNKNOWN.format(**words)])]
+        lines += _promise(findings, declared, words)
+        if not nouns.known:
+            lines.append(UNKNOWN.format(unit=Nouns.of(results.plan, True).unit))
     lines += _limits(results, rows, words)
     return Section("conformal", title, [*lines, *further(*tables)], short=title)
 
