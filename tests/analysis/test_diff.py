@@ -124,6 +124,7 @@ def test_two_studies_before_they_are_trained(
     assert out.out == "training.rounds: 3 -> 7 (all conditions that both have)\n"
     assert "neither side has scores" in out.err
     assert main(["diff", "first.yaml", "first.yaml"]) == 0
+    assert main(["diff", "first.yaml", "second.yaml", "--set", "training.rounds=5"]) == 0
 
 
 def test_a_side_that_is_not_there_is_an_error(
