@@ -137,17 +137,17 @@ class Forecast:
 def forecast(run: Run, shape: tuple[int, ...], classes: int, images: Mapping[str, int] | None = None) -> Forecast:
     """Return the expected traffic of a run, if early stopping does not end it before its last round.
 
-    The traffic of the first round is measured, and of one later round of each kind: with a joint first step, frozen
-    running statistics, both or neither. What a client sends more in the first round counts once for each client that
-    ever takes part. If it sends less in the first round, or the server sends another amount, the first round is a phase
-    of its own.
+    The traffic of the first round is measured, and of one later round of each kind: with or without a first step that
+    clients take together, and with frozen or changing running statistics. What a client sends more in the first round
+    counts once for each client that ever takes part. If it sends less in the first round, or the server sends another
+    amount, the first round is a phase of its own.
 
     Parameters
     ----------
     shape : shape of an image (channels, height, width)
     classes : number of classes
-    images : number of training images of each internal site; for a site without it, so many are assumed that an add-on
-        sends all it may send
+    images : number of training images of each internal site; a site that is not in it is assumed to have enough images
+        for an add-on to send the most that it may send
     """
     training = run.training
     algorithm = run.algorithm

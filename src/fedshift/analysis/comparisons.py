@@ -243,7 +243,7 @@ class _Maker:
         ]
 
     def _at(self, first: Arm, second: Arm, site: str) -> Estimate:
-        """Return the difference of two arms (ids of condition and inference) at one site.
+        """Return the difference `first` minus `second` of two arms (ids of condition and inference) at one site.
 
         The estimate is empty if one of the two has no score there.
         """

@@ -386,10 +386,10 @@ def _rows(predicted: Predictions, condition: Condition, key: str, patients: Clus
 
 
 def _over_trainings(each: dict[int, Sets], group: Group, scale: str = "share") -> dict[str, Any]:
-    """Return MEASURES as means over trainings, with the intervals of coverage and size.
+    """Return coverage, size and the other MEASURES of prediction sets as means over trainings, with two intervals.
 
-    `each` has the sets of each seed, `group` says whose patients these are, and `scale` how the interval of the
-    coverage is made (see `Metric.scale`).
+    The intervals are those of coverage and size. `each` maps a seed to the sets of its training, `group` is the data
+    and site of the patients, and `scale` says how the interval of the coverage is made (see `Metric.scale`).
     """
     found = dict(zip(MEASURES, np.mean([one.measures.mean(0) for one in each.values()], 0).tolist(), strict=True))
     for column, (scale_, end, prefix) in enumerate(((scale, 1.0, ""), ("mean", math.inf, "size_"))):

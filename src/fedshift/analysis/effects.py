@@ -168,8 +168,8 @@ class Estimates:
     def above_guess(self) -> dict[Level, Estimate]:
         """By how much a score at internal sites is above a guess and always giving the commonest class.
 
-        Positive is better. The metric is that of `gate`. The commonest class is taken from the same test patients, so
-        that the difference is paired.
+        Positive is better. The metric is the one of the method `gate`. The commonest class is taken from the same test
+        patients, so that the difference is paired.
         """
         metric = gate(self.names.plan)
         sign = 1.0 if metric.higher_is_better else -1.0

@@ -345,9 +345,10 @@ class _Training(NamedTuple):
 def _trainings(
     predicted: Predictions, condition: Condition, key: str, patients: Clusters
 ) -> Iterator[tuple[str, _Training]]:
-    """Yield the id of each run of a condition with its threshold and samples, under the inference `key`.
+    """Yield the id of each run of a condition, with the threshold that it chose and its validation and test samples.
 
-    Runs without predictions are left out.
+    `predicted` are the predictions of the study, `key` the id of the inference, and `patients` numbers the patients of
+    samples. Runs without predictions are left out.
     """
     study = predicted.plan.study
     for run, test in predicted.by_site(condition.runs.values(), key):

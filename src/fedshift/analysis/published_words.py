@@ -450,7 +450,9 @@ def pairs(words: Words, number: int, trend: Trend) -> list[Pair]:
                     made.append(Pair(chosen[: len(better)], chosen[len(better) :]))
     if not made and not mini:
         raise UserError(
-            where, "better and than have no site in common", "change at, or role and held_out of the two sides"
+            where,
+            "`better` and `than` have no site in common",
+            "change `at`, or `role` and `held_out` of the two sides",
         )
     return made
 
@@ -512,10 +514,10 @@ def _cells(words: Words, selector: dict[str, Any], trend: Trend, where: str) -> 
 
 
 def _by_site(cells: list[Cell], named: set[str], where: str) -> dict[tuple[str, str], dict[str, Cell]]:
-    """Return cells by role and site, and then by the settings that no side of the trend names, as JSON.
+    """Return the scores (`cells`) of one side of a trend by role and site, and then by all settings but `named`.
 
-    `named` are the settings that a side names. Raises UserError, at `where`, if two cells of one site agree in all
-    others.
+    `named` are the settings by which the two sides of the trend are told apart; the others are a key, as JSON text.
+    Raises UserError, at `where`, if two scores of one site have the same key.
     """
     hidden = set(named)
     if "held_out" in named:  # another partition has other sites and splits, too

@@ -66,7 +66,7 @@ class TrendResult:
 
     @property
     def mean(self) -> float:
-        """The mean difference over all pairs and seeds of the trend."""
+        """The mean difference over all seeds and all pairs of conditions that the trend compares."""
         return float(self.differences.mean())
 
     @property

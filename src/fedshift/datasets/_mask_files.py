@@ -235,8 +235,8 @@ def _require_slice(
 ) -> None:
     """Raise UserError if headers show that a slice of a mask volume does not lie on its image.
 
-    `named` is the number of the slice, `frame` that of the frame in the image's `file`; None stands for the only one.
-    `volume` opens a scan.
+    `named` is the number of the slice in the volume `mask`, and `frame` the number of the frame in the image's `file`;
+    either is None for a file that has one alone. `volume` is the function that opens a scan.
     """
     image = None
     if is_scan(file):

@@ -198,7 +198,10 @@ class DigitsFive(Dataset):
 
 
 def unchecked(source: Source) -> Source:
-    """Return a copy of `source` without address, checksum and size: any file of this name in the mirror is taken."""
+    """Return a copy of `source` without address, checksum and size.
+
+    Any file of its name in the folder of files that the user names (`--mirror`) is then taken.
+    """
     page = source.page or (source.url or "").rpartition("/")[0]
     return dataclasses.replace(source, url=None, md5=None, sha256=None, size=None, page=page)
 

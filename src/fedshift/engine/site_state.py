@@ -213,7 +213,7 @@ class Requests:
             if "received" in message.tensors:
                 content = content_of(message.tensors["received"])
             if not content:
-                raise UserError(where, "names no network")
+                raise UserError(where, "names no network: it has neither tensors nor their digest")
             if kind == "rows":
                 self._require_network(record, content, number)
                 change["rows"] = content

@@ -234,7 +234,11 @@ def credentials(folder: Path | None, server: str | None) -> tuple[Path | None, P
     """
     if folder is None:
         if server is None:
-            raise UserError("fedshift site", "does not know the server", "name the folder of this site: --keys DIR")
+            raise UserError(
+                "fedshift site",
+                "does not know the address of the server",
+                "name the folder of this site, which the study's server made: --keys DIR",
+            )
         return None, None, server
     ca, key, address = folder / "ca.crt", folder / "key", folder / "address.txt"
     for file in (ca, key, address):

@@ -252,7 +252,11 @@ class Methods:
 
     @property
     def tiles(self) -> Iterator[Tile]:
-        """The large numbers: best and last mean of each group, and the agreement with published values and trends."""
+        """Yield the large numbers below the answer.
+
+        These are the best and the worst mean score in each group of sites, and how many published values and trends
+        of the paper agree.
+        """
         metric, reproduction = self.findings.headline, self.report.reproduction
         for group in self.groups[:SAID]:
             setting = f", {self._setting(group)}" if len(self.groups) > 1 else ""

@@ -412,8 +412,8 @@ def otsu(histogram: npt.NDArray[np.int64]) -> float:
 def tissue(saturations: Pixels, threshold: float, side: float) -> Mask:
     """Return a mask of a slide's tissue, which is more saturated than `threshold`, without specks.
 
-    `saturations` (rows, columns) are those of a survey. A median filter of 7 x 7 pixels smooths the mask, and pieces
-    below 0.1 mm² are dropped; `side` is the side of a pixel in micrometres.
+    `saturations` (rows, columns) are the colour saturations of a small copy of the slide. A median filter of 7 x 7
+    pixels smooths the mask, and pieces below 0.1 mm² are dropped; `side` is the side of a pixel in micrometres.
     """
     counts = (saturations > threshold).view(np.uint8)
     for axis in (0, 1):

@@ -208,7 +208,11 @@ def _searched(value: Any) -> tuple[Algorithm, ...]:
             raise UserError(f".{key}", "has a value twice", "leave out one of the two")
     algorithms = _swept("algorithm", value)
     for key in lists.keys() & algorithms[0].network_fields:
-        raise UserError(f".{key}", "is a list, but this setting shapes the network", "name the algorithm several times")
+        raise UserError(
+            f".{key}",
+            "is a list, but this setting shapes the network",
+            "list the algorithm under `runs` once for each value",
+        )
     return algorithms
 
 
