@@ -13,8 +13,8 @@ from scored_study import summarised
 
 from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import ALL, CONDITION, conditions, several
-from fedshift.analysis.numbers import IDS, LEVELS, Names
-from fedshift.analysis.predictions import INFERENCE
+from fedshift.analysis.numbers import Names
+from fedshift.io.paths import IDS, INFERENCE, LEVELS
 
 SWEEP: list[Any] = [
     "source",

@@ -15,7 +15,7 @@ from predicting import complaint, load, predicted, trained
 from scored_study import results_of
 from torch import nn
 
-from fedshift.analysis import predictions, score, study_results
+from fedshift.analysis import score, study_results
 from fedshift.analysis.conditions import conditions
 from fedshift.analysis.findings import LABELS, Findings
 from fedshift.analysis.values import DASH
@@ -23,7 +23,7 @@ from fedshift.cli import main
 from fedshift.core.errors import UserError, UserErrors
 from fedshift.data.samples import TensorSamples
 from fedshift.inferences import Personalise
-from fedshift.io.paths import Paths
+from fedshift.io.paths import INFERENCE, Paths
 from fedshift.io.text import write_json
 from fedshift.page import history
 from fedshift.page.answer import answer
@@ -229,7 +229,7 @@ def test_inferences_that_differ_in_the_seed_of_the_draw_are_told_apart(tmp_path:
     assert "seed 1" in names[2]
     table = score.read_table(paths.study(plan.name) / "scores.csv")
     assert table["inference"].nunique() == 4
-    assert not table.duplicated(["run", "site", "metric", *predictions.INFERENCE]).any()
+    assert not table.duplicated(["run", "site", "metric", *INFERENCE]).any()
 
 
 def test_labels_are_told_in_full_where_all_settings_are_the_default(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
+from ..io.paths import IDS, INFERENCE
 from ..metrics import midranks
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Estimate, Group, wilson
-from .numbers import IDS, Names, Numbers, Row, row
-from .predictions import INFERENCE, Predictions, Samples, clusters
+from .numbers import Names, Numbers, Row, row
+from .predictions import Predictions, Samples, clusters
 
 COLUMNS = [*IDS, *CONDITION, "role", "site", "of", "quantity", "bin", "p", "n", "patients", "p_reversed"]
 COLUMNS += ["mean", "std", "seeds", "low", "high", *INFERENCE]

@@ -11,10 +11,11 @@ import pandas as pd
 from scipy.special import entr
 
 from ..inferences import Inference
+from ..io.paths import IDS, INFERENCE
 from ..study.run import Run
 from .conditions import CONDITION, plain
-from .numbers import IDS, Names
-from .predictions import INFERENCE, Part, Predictions
+from .numbers import Names
+from .predictions import Part, Predictions
 
 MEASURES = ("spread", "spread_source", "top_share", "entropy", "agreement")
 """Columns of collapse.csv that describe the predictions at a site, each from 0 to 1 (see `table`)."""

@@ -21,6 +21,7 @@ from scipy.special import betaincinv
 
 from ..core.rng import stream
 from ..data.prepared import persons
+from ..io.paths import IDS, INFERENCE
 from ..study.declaration import Conformal
 from ..study.plan import Plan
 from ..study.run import Run
@@ -28,8 +29,8 @@ from ..tasks.segmentation import THRESHOLDS, Segmentation
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Bounds, Group
-from .numbers import IDS, Names
-from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
+from .numbers import Names
+from .predictions import Clusters, Missing, Part, Predictions, Samples, clusters
 
 MEASURES = ("coverage", "size", "decided", "several", "none")
 """Columns of conformal.csv that are means over patients.

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..data.partition import Partition
 from ..io import identity
+from ..io.paths import IDS
 from ..io.tables import read_table
 from ..io.text import readable, require_columns
 from ..metrics import Metric
@@ -20,7 +21,7 @@ from .conditions import ALL, Condition, averaged
 from .effects import Estimates
 from .estimates import Estimate
 from .findings import Findings
-from .numbers import IDS, Names, Numbers, Row, row
+from .numbers import Names, Numbers, Row, row
 from .predictions import Part, Predictions, divided
 from .values import Value
 

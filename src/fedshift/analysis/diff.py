@@ -14,12 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..io.paths import Paths, RunFiles
+from ..io.paths import INFERENCE, Paths, RunFiles
 from ..io.text import read_json
 from ..study.plan import Plan
 from ..study.run import flat
 from .conditions import CONDITION, conditions
-from .predictions import INFERENCE
 from .score import read_table
 
 ABSENT = "absent"
@@ -88,7 +87,7 @@ def _scores(table: pd.DataFrame) -> pd.Series:
     words = table[CONDITION].fillna("").astype(str).itertuples(index=False, name=None)
     # an inference with its options: `tsmobn (momentum 0.9, batch_size 32)`
     inferences = []
-    for inference, *options in table[INFERENCE].itertuples(index=False, name=None):
+    for inference, *options in table[[*INFERENCE]].itertuples(index=False, name=None):
         settings = [f"{name} {value}" for name, value in zip(INFERENCE[1:], options, strict=True) if pd.notna(value)]
         inferences.append(f"{inference} ({', '.join(settings)})" if settings else inference)
     return table.assign(condition=[_label(*one) for one in words], inference=inferences).set_index(_KEY)["value"]

@@ -11,14 +11,14 @@ import pandas as pd
 
 from ..core import registry
 from ..inferences import Inference
-from ..io.paths import Paths
+from ..io.paths import IDS, INFERENCE, Paths
 from ..io.tables import write_table
 from ..jobs.predict import SiteFeatures, features
 from ..study.plan import Plan
 from . import study_results
 from .conditions import CONDITION, Condition, plain
-from .numbers import IDS, Names
-from .predictions import INFERENCE, Clusters, clusters
+from .numbers import Names
+from .predictions import Clusters, clusters
 
 EACH = 200
 """The most images of a site, and of all internal sites together, whose features are compared."""

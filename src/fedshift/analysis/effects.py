@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..io.paths import IDS, INFERENCE, LEVELS
 from ..metrics import Metric
 from ..study.declaration import MARGIN
 from ..study.plan import Plan
 from . import estimates, score
 from .conditions import ALL, CONDITION, Condition, plain, several
 from .estimates import Estimate
-from .numbers import IDS, LEVELS, Names, Numbers, Row, row
-from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
+from .numbers import Names, Numbers, Row, row
+from .predictions import Clusters, Predictions, Samples, clusters
 
 COLUMNS = [
     *(*IDS, *CONDITION, "role", "site", "metric", "quantity"),

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..io.paths import IDS, INFERENCE
 from ..metrics import reached
 from . import estimates
 from .conditions import CONDITION, Condition
 from .estimates import Estimate, Group
 from .findings import Findings
-from .numbers import IDS, Names
+from .numbers import Names
 from .operating_point import Scored, positive_class, scored, together
-from .predictions import INFERENCE, Clusters, Predictions, Samples, clusters
+from .predictions import Clusters, Predictions, Samples, clusters
 
 FIGURE = "decision_curve"
 """Name of the figure that shows net_benefit.csv, which is made only for studies with this figure."""

@@ -15,18 +15,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..io.paths import IDS, INFERENCE
 from ..io.tables import read_table
 from ..io.text import readable, require_columns, require_unique
 from ..study.plan import Plan
 from .conditions import ALL, CONDITION, conditions
 from .estimates import Estimate
-from .predictions import INFERENCE, inferences
 from .predictions import TYPES as OPTIONS
+from .predictions import inferences
 from .values import NAN, Value
 
-IDS = ["condition_id", "inference_id"]
-LEVELS = ["condition_id", "role", "site", "inference_id", "metric"]
-"""The columns that identify a score of a study, except for its seed."""
 SCHEMA: dict[str, tuple[str, str]] = {
     "quantity": ("str", "what the number is, such as `level`, `loss` or `slope`"),
     "metric": ("str", "name of the metric, in whose unit the number is; empty for calibration"),
@@ -186,7 +184,7 @@ class Names:
         columns = (scores[name].astype(object).where(scores[name].notna(), None) for name in INFERENCE)
         inference = pd.Series([ids.get(words) for words in zip(*columns, strict=True)], scores.index, dtype=object)
         rows = scores.assign(condition_id=scores["run"].map(runs), inference_id=inference)
-        return rows.dropna(subset=IDS).reset_index(drop=True)
+        return rows.dropna(subset=[*IDS]).reset_index(drop=True)
 
     def described(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table that has the columns condition_id and inference_id with columns that describe both added."""

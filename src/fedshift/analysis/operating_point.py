@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..io.paths import IDS, INFERENCE
 from ..study.declaration import Study, Threshold
 from . import estimates
 from .conditions import ALL, CONDITION, Condition
 from .estimates import Estimate, Group
-from .numbers import IDS, Names
-from .predictions import INFERENCE, Clusters, Missing, Part, Predictions, Samples, clusters
+from .numbers import Names
+from .predictions import Clusters, Missing, Part, Predictions, Samples, clusters
 from .values import NAN, Value
 
 COUNTS = ("tp", "fp", "fn", "tn")

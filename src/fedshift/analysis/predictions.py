@@ -22,8 +22,6 @@ from ..study.run import Run
 from ..tasks.segmentation import PLACES, THRESHOLDS, Segmentation
 from .estimates import Group
 
-INFERENCE = ["inference", "momentum", "batch_size", "order"]
-"""The columns of scores.csv that describe an inference."""
 TYPES: dict[str, Any] = {"momentum": "Float64", "batch_size": "Int64", "order": "Int64"}
 """Pandas types of the columns that are neither text nor plain floats."""
 SITE = ["site", "role"]

@@ -13,11 +13,11 @@ import pandas as pd
 
 from ..core import registry
 from ..core.units import FLOAT_BYTES, MIB
+from ..io.paths import IDS, LEVELS
 from ..io.tables import read_table
 from ..metrics import Metric
 from ..study.published import RECORDED
 from .conditions import MEAN, UNION, Cell, several
-from .numbers import IDS, LEVELS
 from .predictions import Missing
 from .published_words import OVER, SENT, Target, Words
 from .study_results import StudyResults

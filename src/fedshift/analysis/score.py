@@ -27,7 +27,7 @@ from ..core import registry
 from ..core.console import say
 from ..core.errors import UserError
 from ..io import checksums, identity, tables
-from ..io.paths import TEXT, Paths
+from ..io.paths import INFERENCE, LEVELS, TEXT, Paths
 from ..io.text import read_json, readable, require_columns, require_object, write_json
 from ..metrics import Metric
 from ..study import calls
@@ -36,8 +36,7 @@ from ..study.run import Run
 from . import estimates, predictions
 from .conditions import CONDITION, Condition, conditions
 from .estimates import Estimate
-from .numbers import LEVELS
-from .predictions import INFERENCE, SITE, TYPES, Clusters, Part, Predictions, Samples
+from .predictions import SITE, TYPES, Clusters, Part, Predictions, Samples
 from .values import Value, between, inner, number
 
 PLACE = ["condition_id", "role", "site", "metric"]

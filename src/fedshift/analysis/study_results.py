@@ -65,7 +65,7 @@ def load(plan: Plan, paths: Paths) -> StudyResults:
 
 
 class StudyResults:
-    """The results of a study as tables, most with the ids of condition and inference (columns `numbers.IDS`).
+    """The results of a study as tables, most with the ids of condition and inference (columns `paths.IDS`).
 
     Each file is read once, when it is first needed.
     """

@@ -13,14 +13,15 @@ import pandas as pd
 from ..core import registry
 from ..core.errors import UserError
 from ..datasets import SAMPLE_COLUMNS
+from ..io.paths import IDS, INFERENCE
 from ..metrics import Metric
 from ..study.plan import Plan
 from . import estimates, predictions, score
 from .conditions import CONDITION, Condition
 from .effects import Estimates
 from .estimates import Estimate
-from .numbers import IDS, Names, Numbers, Row, row
-from .predictions import INFERENCE, Clusters, Part, Predictions, Samples, clusters
+from .numbers import Names, Numbers, Row, row
+from .predictions import Clusters, Part, Predictions, Samples, clusters
 from .score import Whole
 
 MOST = 12

@@ -11,12 +11,13 @@ import pandas as pd
 
 from ..core import registry
 from ..core.errors import UserError
+from ..io.paths import IDS, INFERENCE
 from ..metrics import Metric
 from . import predictions
 from .conditions import CONDITION
 from .findings import Findings
-from .numbers import IDS, Names
-from .predictions import INFERENCE, Predictions, Samples
+from .numbers import Names
+from .predictions import Predictions, Samples
 from .values import DASH, Table, Value, inner, spread
 
 KEYS = [*IDS, "trained_on", "metric"]

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 from .shipped import SHIPPED
 
 IDS = ("condition_id", "inference_id")
+"""The columns that identify a condition (algorithm x batch norm policy x settings) and an inference of a study."""
 LEVELS = ("condition_id", "role", "site", "inference_id", "metric")
+"""The columns that identify a score of a study, except for its seed."""
 INFERENCE = ("inference", "momentum", "batch_size", "order")
+"""The columns of scores.csv that describe an inference: its name and settings."""
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ from ..analysis.conditions import CONDITION, Condition
 from ..analysis.controls import Controls
 from ..analysis.effects import Estimates
 from ..analysis.findings import Findings
-from ..analysis.numbers import IDS, LEVELS, Names, Numbers, Row
-from ..analysis.predictions import INFERENCE, SITE
+from ..analysis.numbers import Names, Numbers, Row
+from ..analysis.predictions import SITE
 from ..analysis.published_values import Values
 from ..analysis.published_words import Words
 from ..analysis.score import PLACE
 from ..analysis.study_results import PACKAGE, StudyResults
 from ..analysis.values import DASH, Table, Value, between, listed, number, save, spread
 from ..core.spelling import plural
-from ..io.paths import SUMMARISED, ResultTable, StudyFiles
+from ..io.paths import IDS, INFERENCE, LEVELS, SUMMARISED, ResultTable, StudyFiles
 from ..io.tables import write_table
 from . import comparison_section
 from .html import PageCell, PageTable
@@ -147,7 +147,7 @@ def _over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     A condition is an algorithm with batch norm policy and settings. Mean and std are NaN if the metric is not defined
     for one of the seeds.
     """
-    summary = scores.groupby(LEVELS, sort=False).agg(
+    summary = scores.groupby([*LEVELS], sort=False).agg(
         n=("n", "first"),
         mean=("value", "mean"),
         std=("value", "std"),
