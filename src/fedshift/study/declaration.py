@@ -231,7 +231,7 @@ class Conformal(Frozen, allow_inf_nan=False):
     alpha: float = Field(
         gt=0,
         lt=1,
-        description="the share of sets that may miss the right class: 0.1 guarantees 90 %; for masks, the share of a "
+        description="the share of sets that may miss the right class: 0.1 promises 90 %; for masks, the share of a "
         "structure that they may miss, in the mean over patients",
     )
     score: Literal["lac", "aps"] = Field(
@@ -250,7 +250,7 @@ class Conformal(Frozen, allow_inf_nan=False):
         "its own; external sites always take those of all",
     )
     margin: float = Field(
-        0.05, ge=0, lt=1, description="how far below 1 - alpha the measured share may lie and still count as reached"
+        0.05, ge=0, lt=1, description="how far below 1 - alpha the measured share may lie and still count as held"
     )
 
 
