@@ -270,7 +270,7 @@ def test_of_masks_a_site_that_keeps_its_rows_sends_nothing(tmp_path: Path) -> No
     write(tmp_path, STUDY | {"task": "segmentation", "model": "unet_small", "dataset": dataset})
     side = closed(tmp_path, KEEPS)
     said = "\n".join(leaves(side))
-    assert "of test images nothing leaves: the page lacks this site" in said
+    assert "of test images nothing leaves: the server writes no page of this study" in said
     assert SUMS not in said
     ((key, _),) = side.runs.items()
     answer = side.answer(Message("rows", {"run": key, "since": 2, "round": 2}, {}))

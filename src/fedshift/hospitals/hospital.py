@@ -248,5 +248,5 @@ def leaves(hospital: Hospital) -> Iterator[str]:
         yield f"  once at the end, in the answer to the message rows: {SUMS}"
         yield "    (rows of single images stay here; intervals are wider, and what needs probabilities is missing)"
     else:
-        yield "  of test images nothing leaves: the page lacks this site"
+        yield "  of test images nothing leaves: the server writes no page of this study"
     yield SENTENCE

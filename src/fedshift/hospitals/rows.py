@@ -170,7 +170,7 @@ def groups(patients: Sequence[object]) -> list[Sequence[object]]:
     """
     if len(patients) < LEAST_PATIENTS:
         problem = f"would cover {len(patients)} test patients, and sums of fewer than {LEAST_PATIENTS} never leave"
-        raise UserError("sums of test images", problem, "the site is missing on the page")
+        raise UserError("sums of test images", problem, "the server writes no page of this study")
     number = min(len(patients) // LEAST_PATIENTS, MOST_GROUPS)
     number = number if number >= FEWEST else 1
     return [patients[k::number] for k in range(number)]
