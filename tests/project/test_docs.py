@@ -108,6 +108,23 @@ def test_every_kind_has_a_page_with_an_example_that_has_settings_or_state() -> N
         ), f"{example.page} does not say how {example.name} is tested"
 
 
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("algorithm", "algorithms"),
+        ("addon", "add-ons"),
+        ("inference", "inference"),
+        ("dataset", "datasets"),
+        ("model", "models"),
+    ],
+)
+def test_what_is_in_it_is_listed(kind: str, row: str) -> None:
+    (line,) = re.findall(rf"^\| {row} \| .*$", (ROOT / "docs" / "included.md").read_text(encoding="utf-8"), re.M)
+    plugins = registry.discover(kind).items()
+    missing = [name for name, cls in plugins if name not in line and cls.display_name.lower() not in line.lower()]
+    assert missing == []
+
+
 def test_examples_pass_ruff(copy: Copy) -> None:
     copy.passes("ruff", "check", "--no-cache", files=PATHS)
     copy.passes("ruff", "format", "--check", "--no-cache", files=PATHS)

@@ -250,7 +250,10 @@ class Conformal(Frozen, allow_inf_nan=False):
         "its own; external sites always take those of all",
     )
     margin: float = Field(
-        0.05, ge=0, lt=1, description="how far below 1 - alpha the measured share may lie and still count as held"
+        0.05,
+        ge=0,
+        lt=1,
+        description="how far below 1 - alpha the 95% interval of the measured share may reach to count as held",
     )
 
 
