@@ -209,5 +209,5 @@ def test_fedreps_options_resume_to_the_same_bits_in_any_order_of_clients() -> No
 
 
 def test_tuned_heads_need_the_last_round() -> None:
-    with pytest.raises(UserError, match="tune_heads changes the last one alone"):
+    with pytest.raises(UserError, match="tune_heads trains heads after the last round only"):
         federation(fedrep(tune_heads=True), select="best_validation")

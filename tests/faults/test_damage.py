@@ -215,7 +215,7 @@ def test_a_file_in_the_place_of_another_is_noticed_although_its_checksum_is_righ
         assert finished.call("verify")[0] == 0
     for command, (code, text) in said.items():
         assert code == 2, f"{command} takes it: {text}"
-        assert re.search(rf"({names})[^\n]*: (was (written|made)|is that of)", text), text
+        assert re.search(rf"({names})[^\n]*: (was (written|made)|belongs to)", text), text
 
 
 def torn_patient(file: Path) -> None:

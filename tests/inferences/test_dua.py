@@ -92,5 +92,5 @@ def test_copies_are_the_image_moved_flipped_and_turned(side: tuple[int, int]) ->
 
 
 def test_vectors_are_refused() -> None:
-    with pytest.raises(UserError, match="changes images"):
+    with pytest.raises(UserError, match="augments images"):
         adapted(dense(), images(4))
