@@ -52,7 +52,7 @@ def cases(cls: Kind) -> Iterator[Case]:
 
 
 def accepted(cls: Kind) -> tuple[int, ...]:
-    """Return the first of SHAPES for which the model can be built.
+    """Return the first input shape of the list SHAPES for which the model can be built.
 
     A model refuses other shapes by UserError. Raises Broken for another error, or if all shapes are refused.
     """

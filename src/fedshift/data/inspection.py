@@ -291,17 +291,17 @@ ONE_PERSON = "is it one person? If the name stands for several, leave the cell e
 """The question that follows a line of `dominant`."""
 
 
-def dominant(named: pd.DataFrame) -> Iterator[str]:
+def dominant(named: pd.DataFrame, unit: str = "patient") -> Iterator[str]:
     """Yield a line for each patient id with so many images of a site that it may stand for several patients.
 
     So many are more than TENTH of the site's images, and more than OUTLYING times the mean of its patients; sites with
-    fewer than MANY images are passed over. `named` has the columns site and patient.
+    fewer than MANY images are passed over. `named` has the columns site and patient, and `unit` is the noun of a line.
     """
     for site, counts in _images_of_patients(named):
         total = counts.sum()
         large = counts.index[(counts > TENTH * total) & (counts > OUTLYING * counts.mean()) & (total >= MANY)]
         for name in (name for name in large if folded(name) not in PLACEHOLDERS):
-            yield f"patient {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}"
+            yield f"{unit} {quoted(name)} has {counts[name]:,} of the {total:,} images at {site}"
 
 
 def _images_of_patients(named: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:

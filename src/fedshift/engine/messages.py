@@ -53,7 +53,7 @@ class Message(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Takes the place of the answer of a site that failed, refused or could not be reached.
+    """A message in place of the missing answer of a site that failed, refused or could not be reached.
 
     Attributes
     ----------

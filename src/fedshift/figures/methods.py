@@ -163,7 +163,7 @@ def _bare(shown: str, client: str | None) -> str:
 
 
 def _places(results: Results, drawn: Drawn) -> list[Place]:
-    """Return the places (role, site) with any value in `drawn`: internal sites, their union, then external sites."""
+    """Return the pairs (role, site) for which `drawn` has a value: internal sites, their union, then external sites."""
     present = dict.fromkeys(place for spots in drawn.values() for place in spots)
     order = [("internal", site) for site in results.internal] + [UNION]
     order += [("external", site) for site in results.external]

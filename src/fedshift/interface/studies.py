@@ -257,7 +257,7 @@ class StudyTables:
 
     @functools.cached_property
     def effects(self) -> pd.DataFrame:
-        """Levels, gaps and gains, one a row, with their intervals over trainings and patients.
+        """A data frame with a level, gap or gain in each row, and its intervals over trainings and patients.
 
         A level is a score; a gap or loss is the mean of the internal sites minus a value of external ones; a gain is
         what an inference adds to the baseline inference.

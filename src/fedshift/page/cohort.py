@@ -519,7 +519,7 @@ def _names_of_patients(rows: pd.DataFrame, one_each: bool, unit: str) -> Iterato
         yield Check(several, "ok", "each image is of another patient, as the study says")
     else:
         yield Check(several, "suspect" if alone else "ok", question if alone else "there are some")
-    large = [in_units(line, unit) for line in dominant(named)]
+    large = list(dominant(named, unit))
     more = f", and {len(large) - 1:,} more like it" if len(large) > 1 else ""
     detail = f"{large[0]}{more}: {ONE_PERSON}" if large else "none"
     yield Check(in_units(DOMINANT, unit), "suspect" if large else "ok", detail)
