@@ -67,6 +67,14 @@ def test_digit_cnn(shape: tuple[int, ...], classes: int, parameters: int) -> Non
     assert network(torch.zeros(2, *shape)).shape == (2, classes)
 
 
+def test_a_narrow_digit_cnn_has_the_same_layers() -> None:
+    network = initialise(DigitCNN(width=16), (3, 28, 28), 10, seed=0)
+    assert [bn.num_features for bn in of_kind(network, *BATCH_NORMS)] == [16, 16, 32, 512, 128]
+    convolutions = layer(3, 16, 5) + layer(16, 16, 5) + layer(16, 32, 5)
+    lines = layer(32 * 7 * 7, 512) + layer(512, 128) + layer(128, 10)
+    assert count(network) == convolutions + lines + 2 * (16 + 16 + 32 + 512 + 128)
+
+
 def test_the_count_of_digit_cnn_follows_from_its_table() -> None:
     convolutions = layer(3, 64, 5) + layer(64, 64, 5) + layer(64, 128, 5)
     lines = layer(128 * 7 * 7, 2048) + layer(2048, 512) + layer(512, 10)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field
+
 from ..core.errors import UserError
 from ._normed import BY_IMAGE, OF_VECTORS, Normed
 
@@ -18,10 +20,12 @@ class DigitCNN(Normed):
     """Three 5x5 convolutions and two hidden linear layers, each with BN and ReLU, and a linear layer.
 
     It has 14,219,210 trainable parameters with three channels of 28x28 and 10 classes, and 5 BN layers. The tables of
-    both papers print the third convolution twice; here it occurs once. Initial weights are PyTorch's default.
+    both papers print the third convolution twice; here it occurs once. Initial weights are PyTorch's default. With a
+    smaller `width`, all layers but the last are as much narrower, so that a laptop can train them to their end.
     """
 
     without: ClassVar[Mapping[str, str]] = dict.fromkeys(BY_IMAGE, OF_VECTORS)
+    width: int = Field(64, ge=1, le=64, description="number of channels of the first convolution; 64 in the papers")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
@@ -32,14 +36,14 @@ class DigitCNN(Normed):
             size = "x".join(map(str, shape[1:])) or "no pixels"
             raise UserError("model digit_cnn", f"takes images of {SIDE}x{SIDE}, these have {size}", "resize them")
         network = nn.Sequential(
-            *convolution(shape[0], 64, kernel_size=5, padding=2),
+            *convolution(shape[0], self.width, kernel_size=5, padding=2),
             nn.MaxPool2d(2),
-            *convolution(64, 64, kernel_size=5, padding=2),
+            *convolution(self.width, self.width, kernel_size=5, padding=2),
             nn.MaxPool2d(2),
-            *convolution(64, 128, kernel_size=5, padding=2),
+            *convolution(self.width, 2 * self.width, kernel_size=5, padding=2),
             nn.Flatten(),
-            *linear(128 * (SIDE // 4) ** 2, 2048),
-            *linear(2048, 512),
-            nn.Linear(512, classes),
+            *linear(2 * self.width * (SIDE // 4) ** 2, 32 * self.width),
+            *linear(32 * self.width, 8 * self.width),
+            nn.Linear(8 * self.width, classes),
         )
         return self.normed(network)
