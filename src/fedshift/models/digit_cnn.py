@@ -25,6 +25,7 @@ class DigitCNN(Normed):
     """
 
     without: ClassVar[Mapping[str, str]] = dict.fromkeys(BY_IMAGE, OF_VECTORS)
+    later_fields: ClassVar[frozenset[str]] = Normed.later_fields | {"width"}
     width: int = Field(64, ge=1, le=64, description="number of channels of the first convolution; 64 in the papers")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
