@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_study import EVIL
 from papers_study import WORDS, compared, read
 
+from fedshift.analysis.trends import TrendResult
 from fedshift.core.errors import UserError
 
 SIDES = {"claim": "Local BN is better outside", "better": {"bn": "local"}, "than": {"bn": "aggregated"}}
@@ -55,6 +57,36 @@ def test_a_trend_that_does_not(tmp_path: Path) -> None:
 def noisy(run, inference, site, role):  # type: ignore[no-untyped-def]
     """Local BN outside: +0.3, -0.2, +0.2 over seeds, against 0.6."""
     return 0.6 if role == "internal" or run.bn == "aggregated" else (0.9, 0.4, 0.8)[run.seed]
+
+
+SURE, SURELY_NOT, UP, DOWN = [0.1] * 3, [-0.10, -0.11, -0.12], [0.02, -0.01, 0.02], [-0.02, 0.01, -0.02]
+"""Differences of three seeds at a site. UP and DOWN are 0.01 from 0, at a standard error of 0.01: t is 4.3."""
+
+
+@pytest.mark.parametrize(
+    ("sites", "wanted", "noisy"),
+    [
+        ([SURE, SURE], 2, False),
+        ([SURE, UP], 2, True),
+        ([SURE, UP], 1, False),
+        ([SURE, DOWN], 2, True),
+        ([SURE, SURELY_NOT], 2, False),
+        ([UP, SURELY_NOT], 1, True),
+        ([UP, UP], None, True),
+        ([SURE, DOWN], None, False),  # means of seeds 0.04, 0.055, 0.04
+    ],
+)
+def test_a_number_of_sites_is_in_doubt_if_it_depends_on_noise(
+    sites: list[list[float]], wanted: int | None, noisy: bool
+) -> None:
+    assert TrendResult(np.array(sites), (0, 1), by=0.0).noisy(wanted) is noisy
+
+
+def test_a_number_of_sites_without_noise_at_its_limit_is_in_no_doubt() -> None:
+    """0.9 - 0.8 is a little less than 0.1. Of two sides that are alike in all seeds, none is above the other."""
+    for difference, by, held in [(0.9 - 0.8, 0.1, 2), (0.0, 0.0, 0)]:
+        found = TrendResult(np.full((2, 3), difference), (0, 1), by)
+        assert found.sites_for == held and not found.noisy(2)
 
 
 def test_noise_is_told(tmp_path: Path) -> None:

@@ -37,8 +37,9 @@ CANNOT_TELL = "cannot tell"
 MEANING = (
     "The difference is the mean over sites, turned so that positive is better. Its standard error is over seeds, each "
     "compared with itself on both sides. A difference whose 95% interval over seeds, by the t quantile, holds the "
-    "claim's margin is within the noise of seeds. Where the interval of neither side is above chance, a claim cannot "
-    "hold: networks that have learned nothing are alike."
+    "claim's margin is within the noise of seeds; so is a number of sites, if the intervals of single sites leave open "
+    "whether so many are as claimed. Where the interval of neither side is above chance, a claim cannot hold: networks "
+    "that have learned nothing are alike."
 )
 
 
@@ -80,23 +81,36 @@ class TrendResult:
 
         It is as claimed if it is above 0, or at least `by` if that is set, or at most `within` in either direction.
         """
-        # The margin allows for rounding: 0.9 - 0.8 is a little less than 0.1.
-        if self.within is not None:
-            return np.abs(difference) <= self.within + 1e-12
-        if self.by == 0:
-            return difference > 0
-        return difference >= self.by - 1e-12
+        return self._distance(difference) > 0
 
     @property
     def sites_for(self) -> int:
         """The number of pairs (mostly sites) whose mean difference is as claimed."""
         return int(self.above(self.sites).sum())
 
-    @property
-    def noisy(self) -> bool:
-        """True if the 95% interval of the mean over seeds includes the limit of the claim."""
-        distance = abs(self.mean) - self.within if self.within is not None else self.mean - self.by
-        return abs(distance) < quantile(self.differences.shape[1]) * self.error
+    def noisy(self, wanted: int | None) -> bool:
+        """Return whether other seeds could change the outcome of a claim about the mean, or about `wanted` pairs.
+
+        A mean is in doubt if its 95% interval over seeds includes the limit of the claim. A number of pairs is in doubt
+        if it depends on pairs whose intervals include the limit. The answer is False for a single seed.
+        """
+        seeds = self.differences.shape[1]
+        if seeds == 1:
+            return False
+        if wanted is None:
+            return abs(self._distance(self.mean)) < quantile(seeds) * self.error
+        noise = quantile(seeds) * self.differences.std(axis=1, ddof=1) / math.sqrt(seeds)
+        distances = self._distance(self.sites)
+        if self.sites_for >= wanted:
+            return int((distances > noise).sum()) < wanted
+        return int((distances > -noise).sum()) >= wanted
+
+    def _distance(self, difference: Any) -> Any:
+        """Return by how much a difference, or each of an array, is on the claimed side of the limit."""
+        # The limit allows for rounding: 0.9 - 0.8 is a little less than 0.1.
+        if self.within is not None:
+            return self.within + 1e-12 - np.abs(difference)
+        return difference - (self.by - 1e-12 if self.by else 0)
 
     def at(self, places: Iterable[int]) -> float:
         """Return the mean difference over the pairs at the positions `places`; NaN if one of them is missing."""
@@ -212,7 +226,7 @@ def _row(
     doubts = {
         lost: bool(lost),
         "one seed: its noise is not known": math.isnan(outcome.error),
-        "within the noise of seeds": outcome.noisy,
+        "within the noise of seeds": outcome.noisy(wanted),
         "neither side is above chance": reigns,
     }
     row |= {
