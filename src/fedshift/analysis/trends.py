@@ -1,4 +1,4 @@
-"""Claims of papers (trends) tested on our numbers: trends.csv, with a sentence for each claim."""
+"""Test claims of papers (trends) on our numbers, and make the table trends.csv with a sentence for each claim."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ class TrendResult:
     @property
     def error(self) -> float:
         """The standard error of the mean difference over seeds; NaN for a single seed."""
-        seeds = self.differences.mean(axis=0)
-        return NAN if len(seeds) == 1 else float(seeds.std(ddof=1) / math.sqrt(len(seeds)))
+        return float(_error(self.differences.mean(axis=0)))
 
     def above(self, difference: Any) -> Any:
         """Return whether a difference, or each of an array, is as claimed.
@@ -88,6 +87,10 @@ class TrendResult:
         """The number of pairs (mostly sites) whose mean difference is as claimed."""
         return int(self.above(self.sites).sum())
 
+    def holds(self, wanted: int | None) -> bool:
+        """Return whether at least `wanted` pairs are as claimed or, if it is None, the mean difference is."""
+        return bool(self.above(self.mean)) if wanted is None else self.sites_for >= wanted
+
     def noisy(self, wanted: int | None) -> bool:
         """Return whether other seeds could change the outcome of a claim about the mean, or about `wanted` pairs.
 
@@ -99,14 +102,14 @@ class TrendResult:
             return False
         if wanted is None:
             return abs(self._distance(self.mean)) < quantile(seeds) * self.error
-        noise = quantile(seeds) * self.differences.std(axis=1, ddof=1) / math.sqrt(seeds)
+        noise = quantile(seeds) * _error(self.differences)
         distances = self._distance(self.sites)
-        if self.sites_for >= wanted:
+        if self.holds(wanted):
             return int((distances > noise).sum()) < wanted
         return int((distances > -noise).sum()) >= wanted
 
     def _distance(self, difference: Any) -> Any:
-        """Return by how much a difference, or each of an array, is on the claimed side of the limit."""
+        """Return how far a difference, or each of an array, lies from the claim's limit: negative if not as claimed."""
         # The limit allows for rounding: 0.9 - 0.8 is a little less than 0.1.
         if self.within is not None:
             return self.within + 1e-12 - np.abs(difference)
@@ -117,6 +120,12 @@ class TrendResult:
         if not set(places) <= set(self.places):
             return NAN
         return float(np.mean([self.sites[self.places.index(place)] for place in places]))
+
+
+def _error(values: np.ndarray) -> Any:
+    """Return the standard error of the mean over seeds, which are the last axis; NaN for a single seed."""
+    seeds = values.shape[-1]
+    return np.full(values.shape[:-1], NAN) if seeds == 1 else values.std(axis=-1, ddof=1) / math.sqrt(seeds)
 
 
 def quantile(seeds: int) -> float:
@@ -203,7 +212,7 @@ def _row(
     printed: Mapping[tuple[str, ...], float],
     chance: Chance,
 ) -> dict[str, Any]:
-    """Return the row of trends.csv for a trend, by its `number` in the study.
+    """Return the row of trends.csv for a trend, which is the study's trend number `number`, counted from 0.
 
     `printed` maps the ids of a cell and metric to a published value.
     """
@@ -221,7 +230,7 @@ def _row(
     if outcome is None:
         return row | {"sentence": f"{_names(trend, measure)}: {lost}", "held": "not run"}
     wanted = len(outcome.sites) if trend.at_least == "all" else trend.at_least
-    held = outcome.sites_for >= wanted if wanted else bool(outcome.above(outcome.mean))
+    held = outcome.holds(wanted)
     reigns = chance.reigns(matched, trend)
     doubts = {
         lost: bool(lost),

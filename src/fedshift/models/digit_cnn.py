@@ -1,4 +1,4 @@
-"""The network for digits in the papers of FedBN and TsmoBN."""
+"""This module defines the network with which the papers of FedBN and TsmoBN classify digits."""
 
 from __future__ import annotations
 
