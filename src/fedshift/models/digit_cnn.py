@@ -1,4 +1,4 @@
-"""This module defines the network with which the papers of FedBN and TsmoBN classify digits."""
+"""The papers of FedBN and TsmoBN classify digits with the network that this module defines."""
 
 from __future__ import annotations
 
