@@ -129,6 +129,19 @@ def test_libraries_are_loaded_ahead_while_a_command_works(tmp_path: Path) -> Non
     assert server.end() == 0
 
 
+@pytest.mark.parametrize("own", [None, "glibc.malloc.check=1"])
+def test_the_server_starts_with_large_pages_unless_the_user_sets_glibc(own: str | None) -> None:
+    start = (
+        "import pathlib; from fedshift.core import fork_server; fork_server.start();"
+        "server = pathlib.Path('/proc/thread-self/children').read_text().split()[0];"
+        "print(pathlib.Path(f'/proc/{server}/environ').read_text())"
+    )
+    kept = {key: value for key, value in os.environ.items() if key not in {ADDRESS, "GLIBC_TUNABLES"}}
+    environment = kept | ({"GLIBC_TUNABLES": own} if own else {})
+    out = subprocess.run([sys.executable, "-c", start], env=environment, capture_output=True, text=True, check=True)
+    assert f"GLIBC_TUNABLES={own or 'glibc.malloc.hugetlb=1'}" in out.stdout.split("\0")
+
+
 def test_signals_reach_the_command(warm: Warm) -> None:
     for number, code in ((signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)):
         process = warm.start(["status", "demo", "--watch"])
