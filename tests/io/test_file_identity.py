@@ -1,7 +1,9 @@
-"""What files say they were written for."""
+"""What files say they were written for, and secrets for pseudonyms."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from fedshift.core.errors import UserError
+from fedshift.hospitals.rows import drawn
 from fedshift.io import identity
 from fedshift.io.arrays import write_tensors
 from fedshift.io.tables import write_table
@@ -53,3 +56,25 @@ def test_an_unreadable_file_is_one_line(tmp_path: Path, name: str) -> None:
         identity.stated(tmp_path / name)
     assert name in caught.value.where
     assert "\n" not in str(caught.value)
+
+
+def test_a_secret_that_was_cut_short_hides_nobody(tmp_path: Path) -> None:
+    """A secret may be empty where a disk was full: anybody could then make the pseudonyms."""
+    for short in (b"", b" \n" * 40, b"0123456789abcdef"):
+        (tmp_path / "key").write_bytes(short)
+        with pytest.raises(UserError, match="has fewer than 32 characters, too few for a secret; move it away"):
+            drawn("patient", pd.Series(["a", "b"]), tmp_path / "key")
+
+
+def test_a_secret_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    key, other = tmp_path / "new" / "key", tmp_path / "other"
+    write = (
+        "import resource, signal, sys; from pathlib import Path; from fedshift.io import identity;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20));"
+        "identity.kept_secret(Path(sys.argv[1]))"
+    )
+    run = subprocess.run([sys.executable, "-B", "-c", write, key], capture_output=True, text=True, check=False)
+    assert "File too large" in run.stderr and not key.exists()
+    secret = identity.kept_secret(key)
+    assert len(secret) == 64 and secret != identity.kept_secret(other)
+    assert identity.kept_secret(key) == secret

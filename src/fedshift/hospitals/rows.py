@@ -8,7 +8,6 @@ as the accuracy, follows from it. What needs probabilities, such as the AUC, doe
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from ..core.units import SPACING
 from ..data.prepared import persons
 from ..engine.messages import Message
 from ..io import checksums, identity
-from ..io.disk import write_private
 from ..io.paths import Paths, checksum
 from ..io.tables import write_table
 from ..io.text import write_json
@@ -55,10 +53,7 @@ def drawn(purpose: str, values: pd.Series, key: Path) -> list[Any]:
     The secret stays in the file `key`, which is made if it does not exist. So runs of one site have the same order, and
     nobody without the file can tell which value stands where.
     """
-    if not key.exists():
-        key.parent.mkdir(parents=True, exist_ok=True)
-        write_private(key, secrets.token_bytes(32))
-    secret = key.read_bytes()
+    secret = identity.kept_secret(key)
     return sorted(set(values.dropna()), key=lambda value: hmac.digest(secret, f"{purpose} {value}".encode(), "sha256"))
 
 

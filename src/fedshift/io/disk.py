@@ -172,9 +172,17 @@ def commit(temporary: Path, path: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that only this user can read. Raises FileExistsError if `path` exists."""
+    """Write a new file that only this user can read. Raises FileExistsError if `path` exists.
+
+    Where it cannot be written whole, as on a full disk, it is removed.
+    """
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(content)
+        try:
+            file.write(content)
+            file.flush()
+        except BaseException:
+            path.unlink()
+            raise
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ exchanged together with their checksums. Pseudonyms are keyed digests, which onl
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -114,6 +115,24 @@ SHORTEST = 32
 """The least number of characters of a secret for pseudonyms."""
 
 
+def kept_secret(key: Path) -> bytes:
+    """Return the secret in the file `key`; a missing file is made, with a random secret that only this user can read.
+
+    Of processes that make it at the same time one succeeds, and the others return its secret. Raises UserError for a
+    secret with fewer than SHORTEST characters, such as one that another process has begun to write.
+    """
+    require_regular(key)
+    with disk_errors(key):
+        key.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            write_private(key, f"{secrets.token_hex(SHORTEST)}\n".encode())
+        secret = key.read_bytes().strip()
+    if len(secret) < SHORTEST:
+        problem = f"has fewer than {SHORTEST} characters, too few for a secret"
+        raise UserError(key, problem, "move it away, and a new one will be made")
+    return secret
+
+
 @dataclass(frozen=True)
 class Pseudonyms:
     """Function from names, such as patient ids, to pseudonyms: digests that are keyed with a secret.
@@ -125,20 +144,8 @@ class Pseudonyms:
 
     @classmethod
     def read(cls, key: Path) -> Pseudonyms:
-        """Return the pseudonyms for the secret in the file `key`; a missing file is made, with a random secret.
-
-        Raises UserError for a secret with fewer than SHORTEST characters.
-        """
-        require_regular(key)
-        if not key.exists():
-            with disk_errors(key):
-                key.parent.mkdir(parents=True, exist_ok=True)
-                write_private(key, f"{secrets.token_hex(32)}\n".encode())
-        secret = key.read_bytes().strip()
-        if len(secret) < SHORTEST:
-            problem = f"has fewer than {SHORTEST} characters, too few for a secret"
-            raise UserError(key, problem, "name a file that is not there: it will be made")
-        return cls(secret)
+        """Return the pseudonyms for the secret in the file `key`, which is made if it does not exist."""
+        return cls(kept_secret(key))
 
     def __call__(self, kind: str, name: str) -> str:
         """Return the pseudonym of a name, 12 hex digits.
