@@ -156,8 +156,8 @@ schema: $(STAMP) ## write what is generated: config/study.schema.json, docs/algo
 	@$(BIN)/fedshift schema > config/study.schema.json
 	$(BIN)/fedshift algorithms > docs/algorithms.md
 
-reproduce: $(STAMP) ## repeat a reproduction from the archives in FEDSHIFT_TEST_DATA: make reproduce STUDY=fedtan-fig6
-	@$(BIN)/python docs/reproduce.py "$(STUDY)" --cores $(CORES)
+reproduce: $(EXPORTS_STAMP) ## repeat a reproduction from the archives in FEDSHIFT_TEST_DATA: make reproduce STUDY=fedtan-fig6
+	@$(EXPORTS)/python docs/reproduce.py "$(STUDY)" --cores $(CORES)
 
 claims: $(STAMP)  ## write the table of the papers' claims into docs/reproductions.md, and docs/leaderboard.md
 	@$(BIN)/python docs/claims.py

@@ -143,7 +143,7 @@ def main(name: str, *arguments: str) -> int:
         script = ROOT / "docs" / entry["script"]
         return subprocess.run([sys.executable, script, data / entry.get("data", "")], check=False).returncode
     folder, mirror = prepare(known[name], data, ROOT / "build" / "reproductions")
-    command = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile"), *arguments]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments]
     # Relative, since the page names the study's file: a page that is passed on names no folder of this machine.
     settings = [f"study={os.path.relpath(known[name], folder)}", "scale=paper", f"mirror={mirror}"]
     failed = subprocess.run([*command, "--config", *settings], cwd=folder, check=False).returncode

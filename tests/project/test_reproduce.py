@@ -211,12 +211,15 @@ def test_a_reproduction_finds_archives_and_the_images_that_it_needs(tmp_path: Pa
         assert made["x"].ravel().tolist() == made["y"].tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("name", "lacks"), [("fedtan-theorem1-mnist", "train-images-idx3-ubyte.gz"), ("mitosis-md", "mitosis_md.tar")]
+)
 def test_a_reproduction_by_a_script_says_what_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FEDSHIFT_TEST_DATA", str(tmp_path))
-    assert REPRODUCE["main"]("fedtan-theorem1-mnist") == 2
-    assert "train-images-idx3-ubyte.gz" in capfd.readouterr().err
+    assert REPRODUCE["main"](name) == 2
+    assert lacks in capfd.readouterr().err
 
 
 def test_clients_of_theorem_1_have_two_digits_each() -> None:

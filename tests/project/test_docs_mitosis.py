@@ -1,0 +1,56 @@
+"""The tables of docs/mitosis.md have the numbers of its studies' kept tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reproductions"
+PAGE = (ROOT / "docs" / "mitosis.md").read_text(encoding="utf-8")
+CONDITIONS = {
+    "benchmark-mitosis": {
+        "FedAvg, aggregated BN": "FedAvg [prepare=none], aggregated BN",
+        "FedAvg, local BN": "FedAvg, local BN",
+        "FedAvg, stain normalised (Macenko)": "FedAvg [prepare=macenko], aggregated BN",
+        "each site alone": "SingleSet, local BN",
+    }
+}
+"""The names of conditions on the page and in the kept tables, by study."""
+
+
+def tables(title: str) -> list[list[list[str]]]:
+    """Return the cells of each table of the page whose first column has this title, row by row."""
+    blocks = [block.splitlines() for block in PAGE.split("\n\n") if block.startswith("|")]
+    cells = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in lines] for lines in blocks]
+    return [rows for head, _, *rows in cells if head[0] == title]
+
+
+def shown(number: float, sign: str = "") -> str:
+    """Return a number as the page writes it."""
+    return f"{number:{sign}.3f}".replace("-", "−")
+
+
+@pytest.mark.parametrize(("number", "study"), list(enumerate(CONDITIONS)))
+def test_claims_are_those_of_the_study(number: int, study: str) -> None:
+    kept = pd.read_csv(FOLDER / study / "hypotheses.csv").query("without == 0")
+    rows = tables("claim (margin)")[number]
+    assert [row[1:3] for row in rows] == [
+        [
+            f"{shown(row.mean, '' if ' loses ' in row.claim else '+')} ({shown(row.low)} to {shown(row.high)})",
+            row.answer,
+        ]
+        for row in kept.itertuples()
+    ]
+
+
+@pytest.mark.parametrize("study", CONDITIONS)
+def test_levels_are_those_of_the_study(study: str) -> None:
+    kept = pd.read_csv(FOLDER / study / "overview.csv").set_index(["Condition", "Inference"])
+    levels = kept[["Internal mean", "External mean"]].apply(lambda column: column.str.split(" ").str[0])
+    rows = {name: cells for table in tables("") for name, *cells in table}
+    for name, condition in CONDITIONS[study].items():
+        without, adapted = (levels.loc[(condition, inference)] for inference in ("Source", "TsmoBN"))
+        assert rows[name] == [without.iloc[0], adapted.iloc[0], without.iloc[1], adapted.iloc[1]]
