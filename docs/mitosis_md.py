@@ -37,8 +37,8 @@ def applied(run: str, cells: Path, inference: str, folder: Path) -> pd.DataFrame
         trained = Paths(folder).run(run)
         if not (trained / "manifest.json").is_file():
             raise UserError(trained, "no trained run", f"call make reproduce STUDY={STUDY} before")
-        command = [sys.executable, "-m", "fedshift", "apply", trained, cells / "samples.csv", "--no-examples"]
-        subprocess.run([*command, "--inference", inference, "--out", out], check=True)
+        command = [sys.executable, "-m", "fedshift", "apply", str(trained), str(cells / "samples.csv")]
+        subprocess.run([*command, "--no-examples", "--inference", inference, "--out", str(out)], check=True)
     return pd.read_csv(out / "predictions.csv").sort_values("path")
 
 
@@ -48,6 +48,7 @@ def main(archives: Path, folder: Path = FOLDER) -> None:
     if not file.is_file():
         raise UserError(file, "no such file", "see CONTRIBUTING.md")
     plan = fedshift.load_study(STUDY, "paper", project=ROOT).plan
+    assert plan.study.primary is not None
     reference = Finder(plan).cells(plan.study.primary.against)[0].condition
     cells = folder / "mitosis_md" / "cells"
     with tarfile.open(file) as archive:

@@ -36,14 +36,10 @@ def shown(number: float, sign: str = "") -> str:
 @pytest.mark.parametrize(("number", "study"), list(enumerate(CONDITIONS)))
 def test_claims_are_those_of_the_study(number: int, study: str) -> None:
     kept = pd.read_csv(FOLDER / study / "hypotheses.csv").query("without == 0")
-    rows = tables("claim (margin)")[number]
-    assert [row[1:3] for row in rows] == [
-        [
-            f"{shown(row.mean, '' if ' loses ' in row.claim else '+')} ({shown(row.low)} to {shown(row.high)})",
-            row.answer,
-        ]
-        for row in kept.itertuples()
-    ]
+    written = [row[1:3] for row in tables("claim (margin)")[number]]
+    for row, (_, claim) in zip(written, kept.iterrows(), strict=True):
+        mean = shown(claim["mean"], "" if " loses " in claim["claim"] else "+")
+        assert row == [f"{mean} ({shown(claim['low'])} to {shown(claim['high'])})", claim["answer"]]
 
 
 @pytest.mark.parametrize("study", CONDITIONS)
