@@ -36,7 +36,3 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         counted(Path(folder)).to_csv(OUT, index=False)
     print(f"wrote {OUT.name}")
-
-
-if __name__ == "__main__":
-    main()

@@ -47,7 +47,3 @@ def main() -> None:
     with OUT.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([HEAD, smallest_eigenvalues(), toy_errors()])
     print(f"wrote {OUT.name}")
-
-
-if __name__ == "__main__":
-    main()

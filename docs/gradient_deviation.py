@@ -13,13 +13,11 @@ batches of all clients together, mean over rounds. The theorem explains the loss
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from fedshift.core.errors import UserError
 from fedshift.core.rng import stream
 from fedshift.datasets import _digit_files
 from fedshift.figures.gradient_deviation import WAYS, descend, network
@@ -55,11 +53,3 @@ def main(mirror: Path) -> None:
     with OUT.open("w", encoding="utf-8", newline="") as file:
         head = ["method", "seed", "deviation", "least_client", "largest_client", "loss", "loss_last_100"]
         csv.writer(file, lineterminator="\n").writerows([head, *lines])
-
-
-if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)

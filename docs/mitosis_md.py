@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pandas as pd
@@ -21,6 +20,7 @@ from fedshift.analysis import estimates
 from fedshift.analysis.conditions import Finder
 from fedshift.core import registry
 from fedshift.core.errors import UserError
+from fedshift.io.download import unpack
 from fedshift.io.paths import Paths
 
 ROOT = Path(__file__).parents[1]
@@ -51,8 +51,7 @@ def main(archives: Path, folder: Path = FOLDER) -> None:
     assert plan.study.primary is not None
     reference = Finder(plan).cells(plan.study.primary.against)[0].condition
     cells = folder / "mitosis_md" / "cells"
-    with tarfile.open(file) as archive:
-        archive.extractall(cells, filter="data")
+    unpack(file, cells, None)
     auc = registry.build("metric", "auc")
     levels = {}
     for inference in INFERENCES:
@@ -75,11 +74,3 @@ def main(archives: Path, folder: Path = FOLDER) -> None:
     columns = ["inference", "auc", "low", "high", "low_blocks", "high_blocks", "trainings", "blocks"]
     table = pd.DataFrame(lines, columns=columns).assign(cells=len(label), atypical=int(label.sum()))
     table.round(4).to_csv(OUT, index=False)
-
-
-if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)

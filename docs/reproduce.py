@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -111,44 +112,47 @@ def _setting(folder: Path, run: str, name: str) -> Any:
     return functools.reduce(lambda part, key: part[key], name.split("."), spec)
 
 
-def write(name: str, root: Path, out: Path = REPRODUCTIONS) -> int:
-    """Write the files of a study whose results lie in `root`. Returns 0, or 2 where one is missing: none is written."""
-    try:
-        made = extracts(name, root)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    for file, text in made.items():
+def write(name: str, root: Path, out: Path = REPRODUCTIONS) -> None:
+    """Write the files of a study whose results lie in `root`. Raises UserError, and writes none, if one lacks."""
+    for file, text in extracts(name, root).items():
         (out / file).parent.mkdir(exist_ok=True)
         write_text(out / file, text)
         print(f"wrote docs/reproductions/{file}")
-    return 0
 
 
-def main(name: str, *arguments: str) -> int:
-    """Repeat a reproduction; `arguments` are passed on to Snakemake. Returns its exit code, or 2 for bad input."""
+def repeat(name: str, *arguments: str) -> int:
+    """Repeat a reproduction; `arguments` are passed on to Snakemake. Returns its exit code. Raises UserError."""
     known = studies()
     entry = LIST.get(name, {})
     data = Path(os.environ.get("FEDSHIFT_TEST_DATA") or ROOT.parent / "shared" / "data")
     if name not in known and name not in LIST:
-        print(f"STUDY: {name or 'nothing'} is not one of {', '.join(sorted(known | LIST))}", file=sys.stderr)
-        return 2
+        raise UserError("STUDY", f"{name or 'nothing'} is not one of {', '.join(sorted(known | LIST))}")
     if "lost" in entry:
-        print(f"STUDY: {name} cannot be repeated: {entry['lost']}", file=sys.stderr)
-        return 2
+        raise UserError("STUDY", f"{name} cannot be repeated: {entry['lost']}")
     if not data.is_dir():
-        print(f"FEDSHIFT_TEST_DATA: no such folder: {data}; see CONTRIBUTING.md", file=sys.stderr)
-        return 2
+        raise UserError("FEDSHIFT_TEST_DATA", f"no such folder: {data}", "see CONTRIBUTING.md")
     if "script" in entry:
-        script = ROOT / "docs" / entry["script"]
-        return subprocess.run([sys.executable, script, data / entry.get("data", "")], check=False).returncode
+        archives = [data / entry["data"]] if "data" in entry else []
+        runpy.run_path(str(ROOT / "docs" / entry["script"]))["main"](*archives)
+        return 0
     folder, mirror = prepare(known[name], data, ROOT / "build" / "reproductions")
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *arguments]
     # Relative, since the page names the study's file: a page that is passed on names no folder of this machine.
     settings = [f"study={os.path.relpath(known[name], folder)}", "scale=paper", f"mirror={mirror}"]
     failed = subprocess.run([*command, "--config", *settings], cwd=folder, check=False).returncode
-    return failed or write(name, folder)
+    if not failed:
+        write(name, folder)
+    return failed
+
+
+def main(*arguments: str) -> int:
+    """Repeat a reproduction by its name; say bad input in one line. Returns the exit code."""
+    try:
+        return repeat(*(arguments or [""]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(sys.argv[1:] or [""])))
+    sys.exit(main(*sys.argv[1:]))
