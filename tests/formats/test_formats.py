@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from format_files import classes, dicom, nifti, png16, shown, tiff
+from markdown_tables import tables
 from PIL import Image
 from tutorial import ROOT
 
@@ -494,10 +495,9 @@ def test_a_mask_is_right_or_one_line(one: MaskCell, tmp_path: Path) -> None:
 
 def test_no_cell_of_the_documentation_is_empty() -> None:
     """The table of docs/formats.md has a column for each format of this file, and no cell without a word."""
-    lines = [line for line in (ROOT / "docs" / "formats.md").read_text().splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert {"PNG", "JPEG", "TIFF", "GIF", "WebP", "BMP", "DICOM", "NIfTI"} <= set(rows[0])
-    assert all(len(row) == len(rows[0]) and all(row) for row in rows)
+    ((head, *rows),) = tables((ROOT / "docs" / "formats.md").read_text(encoding="utf-8"))
+    assert {"PNG", "JPEG", "TIFF", "GIF", "WebP", "BMP", "DICOM", "NIfTI"} <= set(head)
+    assert all(len(row) == len(head) and all(row) for row in (head, *rows))
 
 
 @pytest.mark.parametrize("one", CELLS, ids=[f"{c.formats}-{c.property}" for c in CELLS])

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from markdown_tables import tables
 
 from fedshift.core import registry
 
@@ -37,7 +38,7 @@ def parts(page: str) -> dict[str, str]:
 def cells(part: str, place: str = "") -> dict[tuple[str, str], str]:
     """The cells of a table by the first cell of their row and the name of their column."""
     text = part.partition(f"{place}:\n\n")[2] if place else part
-    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n\n")[0].splitlines())
+    head, *rows = tables(text)[0]
     return {(row[0], column): cell for row in rows for column, cell in zip(head, row, strict=True)}
 
 
@@ -62,10 +63,8 @@ def test_the_words_of_the_first_paragraph_hold_for_its_numbers() -> None:
     assert "with an interval, a loss at 0;" in lead
     below, told = re.findall(r"plain network in (\d+) of (\d+)", lead)[0]
     assert below == told
-    tables = {
-        name: pd.read_csv(FOLDER / f"benchmark-{name}" / "hypotheses.csv") for name in ("mitosis", "skin", "abide")
-    }
-    claims = {(name, row.number): row for name, table in tables.items() for row in table[::-1].itertuples()}
+    kept = {name: pd.read_csv(FOLDER / f"benchmark-{name}" / "hypotheses.csv") for name in ("mitosis", "skin", "abide")}
+    claims = {(name, row.number): row for name, table in kept.items() for row in table[::-1].itertuples()}
     assert {("mitosis", k): claims["mitosis", k].without for k in (1, 6, 8, 9)} | {("skin", 1): 0} == dict.fromkeys(
         [("mitosis", 1), ("mitosis", 6), ("mitosis", 8), ("mitosis", 9), ("skin", 1)], 0
     )

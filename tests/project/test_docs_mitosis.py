@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from markdown_tables import tables
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reproductions"
@@ -21,11 +22,9 @@ CONDITIONS = {
 """The names of conditions on the page and in the kept tables, by study."""
 
 
-def tables(title: str) -> list[list[list[str]]]:
+def of_page(title: str) -> list[list[list[str]]]:
     """Return the cells of each table of the page whose first column has this title, row by row."""
-    blocks = [block.splitlines() for block in PAGE.split("\n\n") if block.startswith("|")]
-    cells = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in lines] for lines in blocks]
-    return [rows for head, _, *rows in cells if head[0] == title]
+    return [rows for head, *rows in tables(PAGE) if head[0] == title]
 
 
 def shown(number: float, sign: str = "") -> str:
@@ -36,7 +35,7 @@ def shown(number: float, sign: str = "") -> str:
 @pytest.mark.parametrize(("number", "study"), list(enumerate(CONDITIONS)))
 def test_claims_are_those_of_the_study(number: int, study: str) -> None:
     kept = pd.read_csv(FOLDER / study / "hypotheses.csv").query("without == 0")
-    written = [row[1:3] for row in tables("claim (margin)")[number]]
+    written = [row[1:3] for row in of_page("claim (margin)")[number]]
     for row, (_, claim) in zip(written, kept.iterrows(), strict=True):
         mean = shown(claim["mean"], "" if " loses " in claim["claim"] else "+")
         assert row == [f"{mean} ({shown(claim['low'])} to {shown(claim['high'])})", claim["answer"]]
@@ -46,7 +45,7 @@ def test_claims_are_those_of_the_study(number: int, study: str) -> None:
 def test_levels_are_those_of_the_study(study: str) -> None:
     kept = pd.read_csv(FOLDER / study / "overview.csv").set_index(["Condition", "Inference"])
     levels = kept[["Internal mean", "External mean"]].apply(lambda column: column.str.split(" ").str[0])
-    rows = {name: cells for table in tables("") for name, *cells in table}
+    rows = {name: cells for table in of_page("") for name, *cells in table}
     for name, condition in CONDITIONS[study].items():
         without, adapted = (levels.loc[(condition, inference)] for inference in ("Source", "TsmoBN"))
         assert rows[name] == [without.iloc[0], adapted.iloc[0], without.iloc[1], adapted.iloc[1]]

@@ -6,15 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from markdown_tables import tables
 
 from fedshift.hospitals.hospital import SENTENCE
 from fedshift.jobs.run_files import SUMS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Federations of real sites")[2]
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")][
-    1:
-]
+((_, *ROWS),) = tables(TEXT)
 TESTS = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
 
 

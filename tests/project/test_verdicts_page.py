@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_tables import tables
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -62,15 +63,6 @@ HOME = Hospital("home", 100, 6, (0, 1, 2))
 OUT = Hospital("out", 50, 9, (0, 2, 7))
 
 
-def tables() -> list[list[list[str]]]:
-    """The cells of the two tables of the example, row by row, without their heads."""
-    example = PAGE.split("### An example by hand")[1].split("\n## ")[0]
-    return [
-        [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()[2:]]
-        for block in re.findall(r"(?:^\|.*\n)+", example, re.M)
-    ]
-
-
 def assert_printed(text: str, value: float) -> None:
     """The number is printed as it is, rounded to the digits that stand there."""
     digits = len(text.partition(".")[2])
@@ -99,7 +91,7 @@ def by_hand() -> dict[str, float]:
 
 def test_the_numbers_of_the_example_follow_from_its_images() -> None:
     found = by_hand()
-    sites, loss = tables()
+    (_, *sites), (_, *loss) = tables(PAGE.split("### An example by hand")[1].split("\n## ")[0])
     names = ("patients", "level", "variance", "worth", "down", "up", "residual")
     for name, (_, *cells) in zip(names, sites, strict=True):
         for place, cell in zip(("home", "out"), cells, strict=True):
