@@ -10,7 +10,7 @@ import pytest
 
 from fedshift.algorithms import Training
 from fedshift.core.spelling import folded, groups, quoted
-from fedshift.data.inspection import Inspection, by_class, cramers_v, inspect
+from fedshift.data.inspection import Inspection, by_class, cramers_v, dominant, inspect
 from fedshift.data.partition import Partition
 
 CLASSES = ("benign", "tumour")
@@ -168,6 +168,11 @@ def test_a_patient_with_most_images_of_a_site_is_asked_about(images: int, asked:
     table = samples({"A": 100, "B": 40, "C": 40}).assign(patient=[f"p{n // 2}" for n in range(180)])
     table.loc[: images - 1, "patient"] = "Y7"
     assert any("patient 'Y7' has " in line for line in seen(table).warnings()) == asked
+
+
+def test_a_line_about_many_images_has_the_noun_of_the_study() -> None:
+    named = samples({"A": 100}).assign(patient=["Y7"] * 12 + [f"p{n // 2}" for n in range(88)])
+    assert list(dominant(named, "slide")) == ["slide 'Y7' has 12 of the 100 images at A"]
 
 
 def test_few_patients_with_many_images_each_are_no_question() -> None:
