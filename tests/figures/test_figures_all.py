@@ -125,6 +125,19 @@ def test_a_legend_of_many_inferences_stays_inside_the_figure_of_sites(conditions
         assert x + 5 * len("".join(place.itertext())) < width
 
 
+def test_long_names_that_begin_alike_are_told_apart_in_a_legend() -> None:
+    """Of 100 characters a line holds 90, and of 300 the legend shows the beginning and the end."""
+    for length in (100, 300):
+        names = [f"{'TsmoBN, ' * length}"[:length] + f"momentum {m}" for m in (0.1, 0.9)]
+        rows = [row("a", "x", 0.5, inference="tsmobn", shown=name) for name in names]
+        root = ElementTree.fromstring(registry.build("figure", "sites").draw(made(rows)))
+        lines = ["".join(t.itertext()).strip() for t in root.iter() if t.tag.endswith("text")]
+        assert sum(line.endswith("momentum 0.1") for line in lines) == 1
+        assert sum(line.endswith("momentum 0.9") for line in lines) == 1
+        assert max(map(len, lines)) <= 90
+        assert any("…" in line for line in lines) is (length == 300)
+
+
 def test_in_doubt_the_middle_is_the_default_and_then_the_first() -> None:
     rows = [row("a", "x", 0.5, **tsmobn(batch_size=b)) for b in (2, 32, 512)]
     assert _series.centres(made(rows).scores) == {"tsmobn": "TsmoBN [0.9, 32, 0]"}

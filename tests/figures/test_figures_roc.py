@@ -70,6 +70,14 @@ def test_a_study_has_a_curve_for_each_external_site(tmp_path: Path) -> None:
     assert study_results.draw(study_results.load(plan, paths), "roc").read_text(encoding="utf-8") == text
 
 
+def test_curves_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    """Three conditions with two inferences each have six curves."""
+    plan, paths = summarised(tmp_path, seeds=[0], runs=[{"algorithm": name} for name in ("fedavg", "fedprox", "moon")])
+    loaded = study_results.load(plan, paths).for_figures
+    captions = [registry.build("figure", {"name": "roc", "most": most}).caption(loaded) for most in (4, 6)]
+    assert ["Further curves left out here: 2." in caption for caption in captions] == [True, False]
+
+
 def test_without_external_sites_the_internal_ones_have_curves(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, partition={"internal": fake_study.INTERNAL}, seeds=[0])
     assert set(study_results.load(plan, paths).for_figures.curves()["site"]) == set(fake_study.INTERNAL)

@@ -23,6 +23,17 @@ STUDY = {
 }
 
 
+def test_images_that_are_prepared_in_two_ways_are_told_apart(tmp_path: Path) -> None:
+    prepared = {"algorithm": "fedavg", "transforms": ["macenko", "scale_intensity"]}
+    plan, paths = summarised(tmp_path, **STUDY | {"runs": [{"algorithm": "fedavg"}, prepared]})
+    titles = [cohort.title for cohort in cohorts(load(plan, paths))]
+    assert titles == [
+        f"x, fold {fold}, images of FedAvg [prepare={way}], aggregated BN"
+        for way in ("none, transforms=none", "macenko, transforms=scale_intensity")
+        for fold in range(1, 6)
+    ]
+
+
 def test_patients_of_all_folds_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """16 patients at each site, three or four of whom a fold tests: of the whole they are not few."""
     monkeypatch.setattr(fake_study, "PATIENTS", 16)

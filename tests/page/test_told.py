@@ -322,3 +322,32 @@ def test_the_table_of_a_condition_has_the_inferences_asked_of_it(tmp_path: Path)
     assert plain == ("Source", "TsmoBN", "Gain, TsmoBN")
     assert [LABELS in title for title in personal] == [False, True]
     assert not any(title.startswith("Gain") for title in personal)
+
+
+SLOW, CLIPPED = {"lr": 0.5}, {"clip_norm": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ([{}, SLOW, CLIPPED], ["fedavg", "fedavg [lr=0.5]", "fedavg [clip_norm=1.5]"]),
+        # lr is 0.01 and there is no clip_norm unless said otherwise; of two and two values, neither is usual
+        (
+            [{}, SLOW, CLIPPED, SLOW | CLIPPED],
+            [
+                "fedavg [lr=0.01]",
+                "fedavg [lr=0.5]",
+                "fedavg [clip_norm=1.5, lr=0.01]",
+                "fedavg [clip_norm=1.5, lr=0.5]",
+            ],
+        ),
+        # without what is usual, the first and the last would both be called fedavg
+        (
+            [CLIPPED, SLOW | CLIPPED, {}],
+            ["fedavg [clip_norm=1.5, lr=0.01]", "fedavg [clip_norm=1.5, lr=0.5]", "fedavg [lr=0.01]"],
+        ),
+    ],
+)
+def test_a_setting_of_most_conditions_is_not_told(tmp_path: Path, settings: list[Any], wanted: list[str]) -> None:
+    plan = fake_study.plan(tmp_path, runs=[{"algorithm": "fedavg", "training": own} for own in settings])
+    assert [condition.algorithm for condition in conditions(plan).values()] == wanted

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,8 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     """Return the columns algorithm, bn, addon and held_out of each condition by its id.
 
     `runs` maps the id of a condition to one of its runs. If conditions would be described alike, the settings in which
-    they differ are added to the column `algorithm`.
+    they differ are added to the column `algorithm`. A value that most of them have is left out, if they can be told
+    apart without it.
     """
     words: dict[str, tuple[str, str, str, str]] = {
         id_: (run.method, run.bn, run.addon.label if run.addon else "", run.partition.without_fold().title)
@@ -198,12 +200,32 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     for group in alike.values():
         settings = {id_: _settings(runs[id_]) for id_ in group} if len(group) > 1 else {}
         names = distinguishing_settings(list(settings.values()))
-        for id_, values in settings.items():
-            present = {key: values[key] for key in names if values.get(key, _NONE) != _NONE}
-            inside = ", ".join(_word(key, value) for key, value in present.items())
+        told = _told(settings, names, usual=_usual(settings, names))
+        if len(set(told.values())) < len(settings):
+            told = _told(settings, names, usual={})
+        for id_, inside in told.items():
             algorithm, bn, addon, held_out = words[id_]
             words[id_] = (f"{algorithm} [{inside}]" if inside else algorithm, bn, addon, held_out)
     return words
+
+
+def _usual(settings: Mapping[str, dict[str, str]], names: list[str]) -> dict[str, str]:
+    """Return the value of each named setting that more than half of the conditions have; settings without are absent.
+
+    `settings` holds the settings of each condition as JSON by dotted path.
+    """
+    counts = {key: Counter(values.get(key, _NONE) for values in settings.values()) for key in names}
+    return {key: most for key, count in counts.items() for most, n in count.items() if 2 * n > len(settings)}
+
+
+def _told(settings: Mapping[str, dict[str, str]], names: list[str], usual: dict[str, str]) -> dict[str, str]:
+    """Return the text about each condition's named settings, without those that it lacks and those that are usual."""
+    return {
+        id_: ", ".join(
+            _word(key, values[key]) for key in names if values.get(key, _NONE) not in (_NONE, usual.get(key))
+        )
+        for id_, values in settings.items()
+    }
 
 
 def _word(key: str, value: str) -> str:

@@ -211,7 +211,7 @@ class StudyResults:
             outlines=lambda each: list(worst_masks(self, each)),
             cases=lambda: cases(self),
             positive=self.plan.study.positive or "",
-            curves=self._curves,
+            curves=functools.cache(self._curves),
             internal=tuple(dict.fromkeys(s for p in partitions for s in p.internal)),
             external=tuple(dict.fromkeys(s for p in partitions for s in p.external)),
             headline=self.findings.headline,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
@@ -126,8 +127,12 @@ def titles(names: Iterable[str]) -> dict[str, str]:
 
 
 def short(text: str, length: int = 28) -> str:
-    """Return `text`, cut to `length` characters that end with an ellipsis if it is longer."""
-    return text if len(text) <= length else text[: length - 1] + "…"
+    """Return `text`, or its beginning and end with an ellipsis between them if it is longer than `length` characters.
+
+    Names of sites and methods often begin alike, so that the end tells them apart.
+    """
+    end = (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[len(text) - end :]}"
 
 
 def legend(figure: Figure) -> None:
@@ -137,15 +142,21 @@ def legend(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        labels = [short(label, _LONGEST) for label in handles]
+        labels = [_broken(label) for label in handles]
         figure.legend(
             list(handles.values()), labels, loc="outside lower left", ncols=_columns(labels, figure.get_figwidth())
         )
 
 
+def _broken(label: str) -> str:
+    """Return a legend's label in lines of at most _LONGEST characters, shortened if there were more than three."""
+    lines = short(label, 3 * _LONGEST).splitlines()
+    return "\n".join(part for line in lines for part in textwrap.wrap(line, _LONGEST))
+
+
 def legend_height(labels: Iterable[str], width: float) -> float:
     """Return the height in inches of the legend with these labels in a figure of `width` inches; 0 without labels."""
-    shown = [short(label, _LONGEST) for label in labels]
+    shown = [_broken(label) for label in labels]
     if not shown:
         return 0.0
     lines = -(-len(shown) // _columns(shown, width))
@@ -160,7 +171,7 @@ def _columns(labels: Iterable[str], width: float) -> int:
 
 def legend_width(labels: Iterable[str]) -> float:
     """Return the width in inches of a legend with these labels in one column; 0 without labels."""
-    return max((0.7 + 0.076 * len(line) for label in labels for line in short(label, _LONGEST).splitlines()), default=0)
+    return max((0.7 + 0.076 * len(line) for label in labels for line in _broken(label).splitlines()), default=0)
 
 
 def grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Any]:

@@ -57,7 +57,7 @@ class Calibration(Figure):
         if _several(rows):
             words.append("Of several partitions that leave out a site, the first is drawn.")
         if more > 0:
-            words.append(f"{more} further curves are left out here.")
+            words.append(f"Further curves left out here: {more}.")
         return " ".join(words)
 
     def draw(self, results: Results) -> str:

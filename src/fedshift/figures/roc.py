@@ -29,11 +29,13 @@ class Roc(Figure):
             return "A ROC curve needs two classes."
         where = "external" if results.external else "internal"
         negative, positive = _classes(results)
+        more = len(results.curves().drop_duplicates(["condition", "shown"])) - self.most
+        left_out = f" Further curves left out here: {more}." if more > 0 else ""
         return (
             f"Every threshold at once, at each {where} site: the share of {positive} that is flagged "
             f"(sensitivity), against the share of {negative} that is flagged too. The dotted line is a "
             "guess. Mean over trainings. A threshold that was chosen at home may sit anywhere on the curve of another "
-            "site; a site of one class has no curve."
+            f"site; a site of one class has no curve.{left_out}"
         )
 
     def draw(self, results: Results) -> str:

@@ -6,7 +6,7 @@ preparation, whatever their file names.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ..analysis.conditions import conditions
 from ..analysis.estimates import FEWEST
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Table, listed
@@ -90,7 +91,7 @@ class Cohort:
 
     Attributes
     ----------
-    title : name of the partition
+    title : name of the partition, with a condition if other conditions prepare the same partition in another way
     table, checks, caveats : what the page shows
     patients : whether patient ids are known
     images, people : numbers of images and of known patients
@@ -183,7 +184,23 @@ def cohorts(results: StudyResults) -> list[Cohort]:
             cohort.checks.append(_tolerance(results.plan.study.task, rows))
         cohort = _in_samples(cohort, dataset.sample_noun)
         made.append(replace(cohort, partition_id=run.partition_id, assigned=assigned_to))
-    return made
+    return _named_apart(made, results)
+
+
+def _named_apart(people: list[Cohort], results: StudyResults) -> list[Cohort]:
+    """Return the cohorts, those of one title with the first condition that is trained on their images in it.
+
+    Conditions that prepare images in different ways, such as with stain normalisation, share sites and splits.
+    """
+    count = Counter(cohort.title for cohort in people)
+    first: dict[str, str] = {}
+    for condition in conditions(results.plan).values():
+        for run in condition.runs.values():
+            first.setdefault(run.partition_id, condition.title)
+    return [
+        replace(one, title=f"{one.title}, images of {first[one.partition_id]}") if count[one.title] > 1 else one
+        for one in people
+    ]
 
 
 def problems(cohorts: Iterable[Cohort], status: str = "PROBLEM") -> list[str]:
