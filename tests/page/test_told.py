@@ -331,6 +331,11 @@ SLOW, CLIPPED = {"lr": 0.5}, {"clip_norm": 1.5}
     ("settings", "wanted"),
     [
         ([{}, SLOW, CLIPPED], ["fedavg", "fedavg [lr=0.5]", "fedavg [clip_norm=1.5]"]),
+        # lr is 0.01 in two of four conditions, and no other value in more than one
+        (
+            [{}, SLOW, {"lr": 0.1}, CLIPPED],
+            ["fedavg", "fedavg [lr=0.5]", "fedavg [lr=0.1]", "fedavg [clip_norm=1.5]"],
+        ),
         # lr is 0.01 and there is no clip_norm unless said otherwise; of two and two values, neither is usual
         (
             [{}, SLOW, CLIPPED, SLOW | CLIPPED],

@@ -187,7 +187,7 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
     """Return the columns algorithm, bn, addon and held_out of each condition by its id.
 
     `runs` maps the id of a condition to one of its runs. If conditions would be described alike, the settings in which
-    they differ are added to the column `algorithm`. A value that most of them have is left out, if they can be told
+    they differ are added to the column `algorithm`. The value that most of them have is left out, if they can be told
     apart without it.
     """
     words: dict[str, tuple[str, str, str, str]] = {
@@ -210,12 +210,13 @@ def _words(runs: dict[str, Run]) -> dict[str, tuple[str, str, str, str]]:
 
 
 def _usual(settings: Mapping[str, dict[str, str]], names: list[str]) -> dict[str, str]:
-    """Return the value of each named setting that more than half of the conditions have; settings without are absent.
+    """Return the value of each named setting that more conditions have than any other value, where there is one.
 
     `settings` holds the settings of each condition as JSON by dotted path.
     """
     counts = {key: Counter(values.get(key, _NONE) for values in settings.values()) for key in names}
-    return {key: most for key, count in counts.items() for most, n in count.items() if 2 * n > len(settings)}
+    ranked = {key: [*count.most_common(2), ("", 0)] for key, count in counts.items()}
+    return {key: value for key, ((value, most), (_, second), *_) in ranked.items() if most > second}
 
 
 def _told(settings: Mapping[str, dict[str, str]], names: list[str], usual: dict[str, str]) -> dict[str, str]:
