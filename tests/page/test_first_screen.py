@@ -33,7 +33,7 @@ from fedshift.figures._canvas import _STYLE
 from fedshift.page import forest, page, summary
 from fedshift.page.answer import answer, beaten, shortcut
 from fedshift.page.forest import pooled
-from fedshift.page.history import still_rises, training_light
+from fedshift.page.history import breaks_down, still_rises, training_light
 from fedshift.page.page import lights
 from fedshift.page.phrases import HOSPITALS
 from fedshift.page.screens import screen
@@ -463,6 +463,21 @@ def test_intervals_end_where_the_metric_does(tmp_path: Path) -> None:
 def test_validation_that_still_rises(curve: np.ndarray, rises: bool) -> None:
     rounds = pd.DataFrame({"round": np.arange(len(curve)), "split": "val", "accuracy": curve})
     assert still_rises(rounds) is rises
+
+
+@pytest.mark.parametrize(
+    ("loss", "broken"),
+    [
+        ([0.8, *np.linspace(0.7, 0.4, 10), 1.0, 0.7], True),
+        ([0.8, *np.linspace(0.7, 0.4, 10), 0.87, 0.7], False),
+        ([0.8, 0.9, *np.linspace(0.7, 0.4, 10)], False),
+        ([0.7, 0.69, 0.71, 0.7, 0.7, 0.69, 0.72, 0.7, 0.71, 0.7], False),
+        ([0.7, 0.5, 2.0, 8.0], False),
+    ],
+    ids=["broken", "under a tenth above", "before its lowest", "never fell", "few rounds"],
+)
+def test_training_loss_that_rises_above_its_beginning(loss: list[float], broken: bool) -> None:
+    assert breaks_down(np.array(loss)) is broken
 
 
 def steps(found: StudyResults, reason: Reason, late: bool = False, **changes: Any) -> str:

@@ -27,7 +27,7 @@ from fedshift.jobs.prepare import seen
 from fedshift.page import cohort, page, sections, threshold_and_probabilities
 from fedshift.page.answer import answer, three_sentences
 from fedshift.page.cohort import Check, Cohort
-from fedshift.page.history import Trained, unfinished
+from fedshift.page.history import Trained, trained, unfinished
 from fedshift.page.html import Light
 from fedshift.page.page import lights
 from fedshift.page.phrases import HOSPITALS
@@ -412,6 +412,24 @@ def test_too_few_rounds_under_a_falling_rate_are_said(tmp_path: Path) -> None:
     ]
     (said,) = unfinished(found.findings, runs, found.rounds)
     assert said.startswith("3 of 3 runs kept their last round, after fewer than 10 of them")
+
+
+def test_trainings_that_break_down_are_counted_and_named(tmp_path: Path) -> None:
+    """The loss of one of two conditions ends at twice its beginning: its three runs turn the light."""
+    runs = [{"algorithm": "fedavg"}, {"algorithm": "fedprox"}]
+    plan, paths = summarised(tmp_path, training={"rounds": 12}, runs=runs, figures=[])
+    found = study_results.load(plan, paths)
+    worse = {run.id for run in plan.runs.values() if run.algorithm.name == "fedprox"}
+    rounds = pd.DataFrame(
+        {"run": name, "round": k, "split": "train", "loss": 1.0 - 0.05 * k if k < 12 or name not in worse else 2.0}
+        for name in plan.runs
+        for k in range(1, 13)
+    ).assign(accuracy=0.5)
+    (said,) = unfinished(found.findings, trained(found), rounds)
+    assert said == (
+        "3 of 6 runs broke down: after its lowest value, their training loss rose above that of the first round "
+        "(FedProx, aggregated BN). Scores are those of the rounds that were kept."
+    )
 
 
 def test_images_without_a_class_have_no_share_and_no_doubts_about_classes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 from ..analysis.conditions import Condition
 from ..analysis.findings import Findings
 from ..analysis.study_results import StudyResults
-from ..analysis.values import DASH, NAN, Table
+from ..analysis.values import DASH, NAN, Table, listed
 from ..core.console import duration
 from ..core.units import FLOAT_BYTES
 from ..study.declaration import MARGIN
@@ -26,6 +26,10 @@ STUCK = 0.98
 """If at least this share of a run's predictions is one class, the training counts as collapsed to that class."""
 FEWEST_ROUNDS = 10
 """With fewer rounds it cannot be seen whether validation accuracy still rises."""
+
+
+TENTH = 0.1
+"""A training loss that exceeds that of the first round by a smaller share has not risen above it."""
 
 
 @dataclass(frozen=True)
@@ -249,11 +253,19 @@ def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> It
 
 
 def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences about trainings that may not have converged, as judged by the round that validation chose.
+    """Yield sentences about trainings that broke down, or may not have converged by the round that validation chose.
 
-    `rounds` is the table of rounds of all runs, with columns run, round, split and accuracy.
+    `rounds` is the table of rounds of all runs, with columns run, round, split, loss and accuracy.
     """
     done = [run for run in runs if run.manifest]
+    losses = rounds[rounds["split"] == "train"].groupby(["run", "round"])["loss"].mean()
+    broken = {name for name, loss in losses.groupby(level="run") if breaks_down(loss.to_numpy())}
+    if fallen := [run for run in done if run.name in broken]:
+        titles = list(dict.fromkeys(run.condition for run in fallen))
+        yield (
+            f"{len(fallen)} of {len(done)} runs broke down: after its lowest value, their training loss rose above "
+            f"that of the first round ({listed(titles)}). Scores are those of the rounds that were kept."
+        )
     # Under other schedules the rate falls, and the last rounds are the best by design: these are looked at closely.
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
     judged = [run for run in done if run.name in constant and run.manifest.get("best_value") is not None]
@@ -306,6 +318,14 @@ def training_light(stuck: str, late: str, judged: int, planned: int) -> Light:
     return Light(
         "Converged", "unknown", f"{over} have, by validation; the others are missing, or have no validation", "care"
     )
+
+
+def breaks_down(loss: np.ndarray) -> bool:
+    """Return True if the mean training loss of each round, after its lowest, rises above that of the first by a tenth.
+
+    With fewer than FEWEST_ROUNDS the result is False.
+    """
+    return len(loss) >= FEWEST_ROUNDS and bool(loss[loss.argmin() :].max() > (1 + TENTH) * loss[0])
 
 
 def still_rises(rounds: pd.DataFrame) -> bool:
