@@ -176,7 +176,7 @@ def lead(levels: pd.DataFrame, sites: pd.DataFrame, conditions: pd.DataFrame, hy
         gains={place: ", ".join(part["set"] + " " + part["gain"].map(signed)) for place, part in adapted},
         sure=f"{sure['gain'].sum()} of {len(sure)} single sites with an interval, a loss at {sure['loss'].sum()}",
         claim={f"{name} {row['number']}": row["difference"] for name, row in claimed(hypotheses).iterrows()},
-        margin=f"{100 * hypotheses['margin'].dropna().astype(float).min():g}",
+        margin=f"{100 * hypotheses['margin'].dropna().astype(float).abs().min():g}",
         harmed=f"{(lame['high'] < lame['low_0']).sum()} of {len(lame)}",
         lame=", ".join(lame["set"] + " " + lame["gain"].map(signed)),
         worst=" of ".join(map(str, ranked(conditions)[["surely worse", "others with interval"]].sum())),
