@@ -113,7 +113,7 @@ def _setting(folder: Path, run: str, name: str) -> Any:
 
 
 def write(name: str, root: Path, out: Path = REPRODUCTIONS) -> None:
-    """Write the files of a study whose results lie in `root`. Raises UserError, and writes none, if one lacks."""
+    """Write the files of a study whose results lie in `root`; if one is missing, write none and raise UserError."""
     for file, text in extracts(name, root).items():
         (out / file).parent.mkdir(exist_ok=True)
         write_text(out / file, text)

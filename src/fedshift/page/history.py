@@ -26,8 +26,6 @@ STUCK = 0.98
 """If at least this share of a run's predictions is one class, the training counts as collapsed to that class."""
 FEWEST_ROUNDS = 10
 """With fewer rounds it cannot be seen whether validation accuracy still rises."""
-
-
 TENTH = 0.1
 """A training loss that exceeds that of the first round by a smaller share has not risen above it."""
 
