@@ -29,7 +29,8 @@ class FixBN(Algorithm):
     Differences from the paper: the paper also keeps the momentum of SGD across rounds, averaged by the server, which is
     not done here. Its M is not known to us. The default, half of the rounds, is that of the re-implementation in
     HybridBN (github.com/Hongyao-Chen/HybridBN), which puts the whole network in evaluation mode, dropout included,
-    weights clients by numbers of samples, and trains batch norm at a fifth of its learning rate.
+    weights clients by numbers of samples, and trains FixBN at a fifth of the learning rate of FedAvg. At the rate of
+    FedAvg, all trainings of a pretrained EfficientNet-Lite0 broke down after round M (docs/mitosis.md).
     """
 
     display_name = "FixBN"
