@@ -78,6 +78,17 @@ def test_curves_that_are_left_out_are_counted(tmp_path: Path) -> None:
     assert ["Further curves left out here: 2." in caption for caption in captions] == [True, False]
 
 
+def test_the_condition_with_which_the_page_leads_has_the_first_curves(tmp_path: Path) -> None:
+    primary = {"condition": {"algorithm": "moon"}, "against": {"algorithm": "fedavg"}}
+    runs = [{"algorithm": name} for name in ("fedavg", "fedprox", "moon")]
+    plan, paths = summarised(tmp_path, seeds=[0], runs=runs, primary=primary)
+    loaded = study_results.load(plan, paths).for_figures
+    titles = ["MOON, aggregated BN", "FedAvg, aggregated BN", "FedProx, aggregated BN"]
+    for table in (loaded.curves(), loaded.tables["calibration"]):
+        assert list(table["condition"].unique()) == titles
+    assert list(loaded.curves()["false_positives"][:3]) == [0.0, 0.01, 0.02]
+
+
 def test_without_external_sites_the_internal_ones_have_curves(tmp_path: Path) -> None:
     plan, paths = summarised(tmp_path, partition={"internal": fake_study.INTERNAL}, seeds=[0])
     assert set(study_results.load(plan, paths).for_figures.curves()["site"]) == set(fake_study.INTERNAL)

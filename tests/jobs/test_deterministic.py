@@ -16,7 +16,7 @@ from fedshift.algorithms import Training
 from fedshift.jobs import record
 from fedshift.page.history import caveats, facts
 
-NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "accuracy": []})
+NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "loss": [], "accuracy": []})
 
 
 def test_ids_of_studies_stay_unless_it_is_switched_off() -> None:

@@ -27,7 +27,7 @@ from ..study.plan import Plan
 from ..study.run import Data, Run
 from ..tasks.segmentation import Segmentation, counts, dice_of_images
 from . import controls, net_benefit, operating_point, score
-from .conditions import Condition
+from .conditions import Condition, primary_pairs
 from .findings import Findings
 from .numbers import Names, Numbers
 from .predictions import Predictions, probabilities
@@ -229,10 +229,16 @@ class StudyResults:
         return curves.assign(held_out=curves["condition_id"].map(held_out))
 
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table with the titles of conditions (column `condition`) and inferences (column `shown`) added."""
+        """Return a table with the titles of conditions (column `condition`) and inferences (column `shown`) added.
+
+        Rows of the condition that the declared comparison names first come first, since a figure may leave out others.
+        """
         titles = {key: condition.title for key, condition in self.names.conditions.items()}
         names = {key: self.findings.name(key) for key in self.findings.keys}
-        return table.assign(condition=table["condition_id"].map(titles), shown=table["inference_id"].map(names))
+        led = [first.condition.family for first, _ in primary_pairs(self.plan)][:1]
+        first = [key for key, condition in self.names.conditions.items() if condition.family in led]
+        titled = table.assign(condition=table["condition_id"].map(titles), shown=table["inference_id"].map(names))
+        return titled.iloc[np.argsort(~table["condition_id"].isin(first), kind="stable")]
 
 
 def card(paths: Paths, data: Data) -> dict[str, Any]:
