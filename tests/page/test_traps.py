@@ -27,7 +27,7 @@ from fedshift.jobs.prepare import seen
 from fedshift.page import cohort, page, sections, threshold_and_probabilities
 from fedshift.page.answer import answer, three_sentences
 from fedshift.page.cohort import Check, Cohort
-from fedshift.page.history import Trained, trained, unfinished
+from fedshift.page.history import Trained, broken_down, trained, unfinished
 from fedshift.page.html import Light
 from fedshift.page.page import lights
 from fedshift.page.phrases import HOSPITALS
@@ -425,8 +425,8 @@ def test_trainings_that_break_down_are_counted_and_named(tmp_path: Path) -> None
         for name in plan.runs
         for k in range(1, 13)
     ).assign(accuracy=0.5)
-    (said,) = unfinished(found.findings, trained(found), rounds)
-    assert said == (
+    assert not list(unfinished(found.findings, trained(found), rounds))
+    assert next(broken_down(trained(found), rounds)) == (
         "3 of 6 runs broke down: after its lowest value, their training loss rose above that of the first round "
         "(FedProx, aggregated BN). Scores are those of the rounds that were kept."
     )

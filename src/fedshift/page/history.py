@@ -230,7 +230,7 @@ def _arithmetic(manifest: dict[str, Any]) -> str:
 def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
     """Yield caveats that follow from the number of seeds, the code versions and the convergence of the runs.
 
-    `rounds` is the table of rounds of all runs, with columns run, round, split and accuracy.
+    `rounds` is the table of rounds of all runs, with columns run, round, split, loss and accuracy.
     """
     done = [run for run in runs if run.manifest]
     seeds = len(findings.plan.study.seeds)
@@ -247,23 +247,32 @@ def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> It
             f"{varying} of {len(done)} runs were trained on a GPU without deterministic kernels "
             "(training.deterministic: false): repeated, they give slightly other results."
         )
+    yield from broken_down(runs, rounds)
     yield from unfinished(findings, runs, rounds)
 
 
-def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences about trainings that broke down, or may not have converged by the round that validation chose.
+def broken_down(runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence about the trainings that broke down, if any did. See `breaks_down`.
 
-    `rounds` is the table of rounds of all runs, with columns run, round, split, loss and accuracy.
+    `rounds` is the table of rounds of all runs, with columns run, round, split and loss.
     """
-    done = [run for run in runs if run.manifest]
     losses = rounds[rounds["split"] == "train"].groupby(["run", "round"])["loss"].mean()
     broken = {name for name, loss in losses.groupby(level="run") if breaks_down(loss.to_numpy())}
+    done = [run for run in runs if run.manifest]
     if fallen := [run for run in done if run.name in broken]:
         titles = list(dict.fromkeys(run.condition for run in fallen))
         yield (
             f"{len(fallen)} of {len(done)} runs broke down: after its lowest value, their training loss rose above "
             f"that of the first round ({listed(titles)}). Scores are those of the rounds that were kept."
         )
+
+
+def unfinished(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
+    """Yield sentences about trainings that may not have converged, as judged by the round that validation chose.
+
+    `rounds` is the table of rounds of all runs, with columns run, round, split and accuracy.
+    """
+    done = [run for run in runs if run.manifest]
     # Under other schedules the rate falls, and the last rounds are the best by design: these are looked at closely.
     constant = {name for name, run in findings.plan.runs.items() if run.training.schedule == "constant"}
     judged = [run for run in done if run.name in constant and run.manifest.get("best_value") is not None]
@@ -303,7 +312,7 @@ def training_light(stuck: str, late: str, judged: int, planned: int) -> Light:
     Parameters
     ----------
     stuck : sentence about trainings that predict one class; empty if none does
-    late : sentence about trainings that may not have converged; empty if there are none among those judged
+    late : sentence about trainings that broke down, or may not have converged; empty if there are none
     judged, planned : how many trainings can be judged (see `seen`), and how many the study plans
     """
     if stuck:

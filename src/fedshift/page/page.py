@@ -118,7 +118,7 @@ def _lights(report: StudyReport) -> list[Light]:
         behind_means.overlooked_light(report.overlooked),
         threshold_and_probabilities.threshold_light(report.results),
     )
-    training = training_light(stuck, report.late, judged, len(report.runs))
+    training = training_light(stuck, report.broken or report.late, judged, len(report.runs))
     return [leaks, training, *others, *sums_light(report)]
 
 

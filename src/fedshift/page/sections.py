@@ -37,7 +37,7 @@ from . import (
 from .answer import by_lead
 from .cohort import Check, Cohort, NearCopies
 from .downloads import Checklist, checklists
-from .history import Trained, caveats, costs, facts, runs_table, unfinished
+from .history import Trained, broken_down, caveats, costs, facts, runs_table, unfinished
 from .html import (
     ICONS,
     Block,
@@ -491,7 +491,7 @@ def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
 
     `people` are the cohorts of the study's partitions, and `runs` the training records.
     """
-    late = list(unfinished(results.findings, runs, results.rounds))
+    late = [*broken_down(runs, results.rounds), *unfinished(results.findings, runs, results.rounds)]
     # images of the data stand on the page only where one of its figures shows any
     pictures = any(registry.build("figure", name).shows_images for name in results.plan.figures)
     told = [*_checks(people, pictures), *(Concern("suspect", line) for line in late)]

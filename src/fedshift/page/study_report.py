@@ -17,7 +17,7 @@ from . import behind_means
 from .answer import Answer, answer, beside_control, shortcut
 from .cohort import Cohort, cohorts, events, problems
 from .downloads import Citation, citation, download
-from .history import Trained, trained, unfinished
+from .history import Trained, broken_down, trained, unfinished
 from .html import Drawn, PageCell, PageTable
 from .phrases import Nouns, joined
 
@@ -84,6 +84,11 @@ class StudyReport:
     def condition(self) -> Condition:
         """The condition (algorithm x batch norm policy x settings) that the page's answer is about."""
         return self.told.condition
+
+    @functools.cached_property
+    def broken(self) -> str:
+        """A sentence about trainings that broke down; empty if none did."""
+        return next(broken_down(self.runs, self.results.rounds), "")
 
     @functools.cached_property
     def late(self) -> str:
