@@ -78,6 +78,15 @@ def test_curves_that_are_left_out_are_counted(tmp_path: Path) -> None:
     assert ["Further curves left out here: 2." in caption for caption in captions] == [True, False]
 
 
+def test_curves_of_each_partition_count(tmp_path: Path) -> None:
+    """One condition with two inferences has four curves in two partitions."""
+    split = {"train": 0.4, "val": 0.1, "test": 0.5}
+    parts = [{"internal": ["a", own], "external": [out], "split": split} for own, out in ("yx", "xy")]
+    plan, paths = summarised(tmp_path, seeds=[0], runs=[{"algorithm": "fedavg"}], partition=parts)
+    loaded = study_results.load(plan, paths).for_figures
+    assert "left out here: 1." in registry.build("figure", {"name": "roc", "most": 3}).caption(loaded)
+
+
 def test_the_condition_with_which_the_page_leads_has_the_first_curves(tmp_path: Path) -> None:
     primary = {"condition": {"algorithm": "moon"}, "against": {"algorithm": "fedavg"}}
     runs = [{"algorithm": name} for name in ("fedavg", "fedprox", "moon")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -10,9 +10,14 @@ from ._base import Figure, Results
 from ._canvas import INK, lines, short, styles, titles
 from ._series import by_partition, sites_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 class Roc(Figure):
-    """Sensitivity against the share of negatives that are flagged, at every threshold, site by site. For two classes.
+    """The sensitivity at every threshold against the share of negatives that are flagged, at each site.
+
+    The figure needs a study of two classes, and is empty for others.
 
     Curves of several trainings are averaged vertically: the mean sensitivity at equal shares of flagged negatives
     (Fawcett, Pattern Recognit Lett 2006;27:861).
@@ -29,7 +34,7 @@ class Roc(Figure):
             return "A ROC curve needs two classes."
         where = "external" if results.external else "internal"
         negative, positive = _classes(results)
-        more = len(results.curves().drop_duplicates(["condition", "shown"])) - self.most
+        more = _curves(results)["line"].nunique() - self.most
         left_out = f" Further curves left out here: {more}." if more > 0 else ""
         return (
             f"Every threshold at once, at each {where} site: the share of {positive} that is flagged "
@@ -41,10 +46,9 @@ class Roc(Figure):
     def draw(self, results: Results) -> str:
         import pandas as pd
 
-        table = by_partition(results.curves())
+        table = _curves(results)
         if table.empty:
             return self.nothing(results)
-        table = table.assign(line=table["condition"] + ", " + table["shown"])
         looks = dict(list(styles(table["line"]).items())[: self.most])
         # A curve begins at zero, however steeply it rises there.
         starts = table.drop_duplicates(["site", "line"]).assign(false_positives=0.0, sensitivity=0.0)
@@ -58,6 +62,12 @@ class Roc(Figure):
         sites = titles(sites_of(results, table))
         x, y = (short(f"Share of {name} flagged", 40) for name in _classes(results))
         return self.panels(results, sites, panel, looks, names=(x, y), sharex=True, sharey=True)
+
+
+def _curves(results: Results) -> pd.DataFrame:
+    """Return the points of all ROC curves; the column `line` names condition, partition and inference of a curve."""
+    table = by_partition(results.curves())
+    return table.assign(line=table["condition"] + ", " + table["shown"] if len(table) else "")
 
 
 def _classes(results: Results) -> tuple[str, str]:
