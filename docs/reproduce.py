@@ -145,10 +145,10 @@ def repeat(name: str, *arguments: str) -> int:
     return failed
 
 
-def main(*arguments: str) -> int:
+def main(name: str = "", *arguments: str) -> int:
     """Repeat a reproduction by its name; say bad input in one line. Returns the exit code."""
     try:
-        return repeat(*(arguments or [""]))
+        return repeat(name, *arguments)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.exit_code

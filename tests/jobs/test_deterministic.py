@@ -8,15 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_study
-import pandas as pd
 import pytest
 import torch
 
 from fedshift.algorithms import Training
 from fedshift.jobs import record
 from fedshift.page.history import caveats, facts
-
-NO_ROUNDS = pd.DataFrame({"run": [], "round": [], "split": [], "loss": [], "accuracy": []})
 
 
 def test_ids_of_studies_stay_unless_it_is_switched_off() -> None:
@@ -67,7 +64,7 @@ def test_the_page_says_where_kernels_vary(recorded: bool | None, line: int, tmp_
         SimpleNamespace(name=name, manifest=fake_study.manifest(run) | manifest) for name, run in plan.runs.items()
     ]
     findings: Any = SimpleNamespace(plan=plan)
-    said = [text for text in caveats(findings, runs, NO_ROUNDS) if "deterministic" in text]
+    said = [text for text in caveats(findings, runs) if "deterministic" in text]
     expected = (
         "6 of 6 runs were trained on a GPU without deterministic kernels (training.deterministic: false): "
         "repeated, they give slightly other results."

@@ -275,7 +275,7 @@ def test_code_differs_only_among_runs_with_the_same_plug_ins(tmp_path: Path, whi
         write_json(paths.run(run.id) / "manifest.json", fake_study.manifest(run) | {"code": "ba9876543210"})
     done = history.trained(study_results.load(plan, paths))
     assert len(done) == 6
-    assert (VERSIONS in list(history.caveats(found, done, study_results.load(plan, paths).rounds))) is told
+    assert (VERSIONS in list(history.caveats(found, done))) is told
 
 
 @pytest.mark.parametrize(

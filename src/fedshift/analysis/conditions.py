@@ -214,19 +214,22 @@ def _usual(settings: Mapping[str, dict[str, str]], names: list[str]) -> dict[str
 
     `settings` holds the settings of each condition as JSON by dotted path.
     """
-    counts = {key: Counter(values.get(key, _NONE) for values in settings.values()) for key in names}
-    ranked = {key: [*count.most_common(2), ("", 0)] for key, count in counts.items()}
-    return {key: value for key, ((value, most), (_, second), *_) in ranked.items() if most > second}
+    usual = {}
+    for key in names:
+        # conditions differ in each of these settings, so that it has a second value
+        (value, most), (_, second) = Counter(one.get(key, _NONE) for one in settings.values()).most_common(2)
+        if most > second:
+            usual[key] = value
+    return usual
 
 
 def _told(settings: Mapping[str, dict[str, str]], names: list[str], usual: dict[str, str]) -> dict[str, str]:
     """Return the text about each condition's named settings, without those that it lacks and those that are usual."""
-    return {
-        id_: ", ".join(
-            _word(key, values[key]) for key in names if values.get(key, _NONE) not in (_NONE, usual.get(key))
-        )
-        for id_, values in settings.items()
-    }
+    told = {}
+    for id_, values in settings.items():
+        present = [key for key in names if values.get(key, _NONE) not in (_NONE, usual.get(key))]
+        told[id_] = ", ".join(_word(key, values[key]) for key in present)
+    return told
 
 
 def _word(key: str, value: str) -> str:

@@ -27,11 +27,11 @@ from ..study.plan import Plan
 from ..study.run import Data, Run
 from ..tasks.segmentation import Segmentation, counts, dice_of_images
 from . import controls, net_benefit, operating_point, score
-from .conditions import Condition, primary_pairs
+from .conditions import Condition
 from .findings import Findings
 from .numbers import Names, Numbers
 from .predictions import Predictions, probabilities
-from .verdict import ranking
+from .verdict import declared, ranking
 
 ROLES = ("internal", "external")
 AGAIN = "score and report the study again"
@@ -102,7 +102,7 @@ class StudyResults:
 
     @functools.cached_property
     def predictions(self) -> Predictions:
-        """The predictions of all runs, with the tables of partitions."""
+        """The predictions of all runs with the splits of their samples; a file is read when it is first needed."""
         return Predictions(self.plan, self.paths)
 
     def table(self, name: str) -> pd.DataFrame:
@@ -228,6 +228,11 @@ class StudyResults:
         held_out = {key: condition.held_out for key, condition in self.names.conditions.items()}
         return curves.assign(held_out=curves["condition_id"].map(held_out))
 
+    @functools.cached_property
+    def _declared_first(self) -> list[str]:
+        """The ids of the conditions, one for each partition, that the declared comparison names first."""
+        return [condition.id for one in declared(self.findings)[:1] for condition in one.first.members]
+
     def _titled(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table with the titles of conditions (column `condition`) and inferences (column `shown`) added.
 
@@ -235,10 +240,8 @@ class StudyResults:
         """
         titles = {key: condition.title for key, condition in self.names.conditions.items()}
         names = {key: self.findings.name(key) for key in self.findings.keys}
-        led = [first.condition.family for first, _ in primary_pairs(self.plan)][:1]
-        first = [key for key, condition in self.names.conditions.items() if condition.family in led]
         titled = table.assign(condition=table["condition_id"].map(titles), shown=table["inference_id"].map(names))
-        return titled.iloc[np.argsort(~table["condition_id"].isin(first), kind="stable")]
+        return titled.iloc[np.argsort(~table["condition_id"].isin(self._declared_first), kind="stable")]
 
 
 def card(paths: Paths, data: Data) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..analysis.conditions import conditions
 from ..analysis.estimates import FEWEST
 from ..analysis.study_results import StudyResults
 from ..analysis.values import DASH, Table, listed
@@ -194,7 +193,7 @@ def _named_apart(people: list[Cohort], results: StudyResults) -> list[Cohort]:
     """
     count = Counter(cohort.title for cohort in people)
     first: dict[str, str] = {}
-    for condition in conditions(results.plan).values():
+    for condition in results.names.conditions.values():
         for run in condition.runs.values():
             first.setdefault(run.partition_id, condition.title)
     return [
@@ -403,7 +402,7 @@ def _near_copies(rows: pd.DataFrame, album: Album | None, unit: str) -> Iterator
 
 
 class _Coded:
-    """Images with perceptual hashes, identified by row number, for the near-copy check.
+    """The images that the check for near copies compares by their perceptual hashes, and names by their row numbers.
 
     Attributes
     ----------

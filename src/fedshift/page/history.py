@@ -227,11 +227,8 @@ def _arithmetic(manifest: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in {**recorded, "threads": manifest.get("threads")}.items())
 
 
-def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:
-    """Yield caveats that follow from the number of seeds, the code versions and the convergence of the runs.
-
-    `rounds` is the table of rounds of all runs, with columns run, round, split, loss and accuracy.
-    """
+def caveats(findings: Findings, runs: list[Trained]) -> Iterator[str]:
+    """Yield caveats that follow from the number of seeds, the code versions and the devices of the runs."""
     done = [run for run in runs if run.manifest]
     seeds = len(findings.plan.study.seeds)
     if seeds == 1:
@@ -247,8 +244,6 @@ def caveats(findings: Findings, runs: list[Trained], rounds: pd.DataFrame) -> It
             f"{varying} of {len(done)} runs were trained on a GPU without deterministic kernels "
             "(training.deterministic: false): repeated, they give slightly other results."
         )
-    yield from broken_down(runs, rounds)
-    yield from unfinished(findings, runs, rounds)
 
 
 def broken_down(runs: list[Trained], rounds: pd.DataFrame) -> Iterator[str]:

@@ -495,7 +495,7 @@ def concerns(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     # images of the data stand on the page only where one of its figures shows any
     pictures = any(registry.build("figure", name).shows_images for name in results.plan.figures)
     told = [*_checks(people, pictures), *(Concern("suspect", line) for line in late)]
-    texts = {f"{check.what}: {check.detail}" for cohort in people for check in cohort.checks} | {*late}
+    texts = {f"{check.what}: {check.detail}" for cohort in people for check in cohort.checks}
     told += [Concern("caveat", line) for line in _caveats(results, people, runs) if line not in texts]
     # partitions and data often share a caveat
     return sorted(dict.fromkeys(told), key=lambda concern: list(ICONS).index(concern.status))
@@ -567,7 +567,7 @@ def _caveats(results: StudyResults, people: list[Cohort], runs: list[Trained]) -
     lines += [*_left_out(findings), *dict.fromkeys(_too_few(findings, units)), *_untested(findings)]
     with_labels = (inference.caveat(findings.name(key)) for key, inference in plan.inferences.items())
     lines += [caveat for caveat in with_labels if caveat]
-    return [*lines, *_alone(findings), *_two_networks(findings), *caveats(findings, runs, results.rounds)]
+    return [*lines, *_alone(findings), *_two_networks(findings), *caveats(findings, runs)]
 
 
 def _alone(findings: Findings) -> Iterator[str]:
